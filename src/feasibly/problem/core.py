@@ -1,0 +1,278 @@
+"""The parametric problem: what every other room is written against.
+
+    min_y  objective(x, y)   s.t.  equality(x, y) = 0,  inequality(x, y) <= 0,  lower <= y <= upper
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from feasibly.problem.errors import Fault, ProblemError
+from feasibly.problem.precision import double, twin
+
+Function = Callable[[Any, Any], Any]
+"""A function of one input `x` and one decision `y`, written in `jax.numpy`."""
+
+Array = NDArray[np.float64]
+
+_CHUNK = 1024
+_PROBE_SEED = 20250713
+
+
+class Problem:
+    """A constrained problem whose data `x` change and whose answer `y` is wanted.
+
+    Args:
+        objective: the cost of `y` under `x`, a scalar.
+        lower, upper: bounds on `y`; `-inf` and `inf` where there is none. Their length is the number of outputs.
+        equality: a vector that is zero at a feasible point, or `None`.
+        inequality: a vector that is at most zero at a feasible point, or `None`. Smooth is better: solvers and
+            training differentiate it.
+        violation: the same rows as `inequality` in natural units, positive where violated, for the metrics
+            (`|S| - rate` beside a smooth function of `|S|^2`). Without it the metrics use `inequality`.
+        box: `(low, high)`, between which inputs are drawn and answers may be trusted.
+        spread: instead of a box: inputs are drawn between `nominal * (1 - spread)` and `nominal * (1 + spread)`.
+        sampler: instead of both: `sampler(generator)` returns one input, drawn with a `numpy.random.Generator`.
+        nominal: the usual input; the middle of the box when not given.
+        start: a first guess at `y`; the middle of the bounds when not given.
+        input_names, output_names: for tables and files; `x0, x1, ...` when not given.
+        blocks: named slices of `y`, in order and covering all of it. Networks are built one a block.
+        name: what to call the problem in tables and messages.
+        spec: how a built-in family describes itself on disk; users leave it out.
+
+    The functions must capture NumPy arrays, not `jax.numpy` ones, for their constants (see `precision`).
+
+    Raises:
+        ProblemError: with every fault found: shapes, crossed bounds, NaN at the nominal point, a function that
+            JAX cannot trace.
+    """
+
+    def __init__(
+        self,
+        objective: Function,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        *,
+        equality: Function | None = None,
+        inequality: Function | None = None,
+        violation: Function | None = None,
+        box: tuple[ArrayLike, ArrayLike] | None = None,
+        spread: float | None = None,
+        sampler: Callable[[np.random.Generator], ArrayLike] | None = None,
+        nominal: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        blocks: Mapping[str, slice] | None = None,
+        name: str = "problem",
+        spec: Mapping[str, Any] | None = None,
+    ) -> None:
+        from feasibly.problem._check import check_data, check_functions
+
+        self.name = str(name)
+        self.objective = objective
+        self.equality = equality
+        self.inequality = inequality
+        self.violation = violation
+        self.sampler = sampler
+        self.spec = spec
+        faults, data = check_data(
+            lower=lower, upper=upper, box=box, spread=spread, sampler=sampler, nominal=nominal, start=start,
+            input_names=input_names, output_names=output_names, blocks=blocks,
+        )  # fmt: skip
+        if faults:
+            raise ProblemError(f"problem {self.name!r}", faults)
+        self.lower: Array = data.lower
+        self.upper: Array = data.upper
+        self.spread: float | None = data.spread
+        self._box: tuple[Array, Array] | None = data.box
+        self.nominal: Array = data.nominal
+        self.start: Array = data.start
+        self.input_names: tuple[str, ...] = data.input_names
+        self.output_names: tuple[str, ...] = data.output_names
+        self.blocks: Mapping[str, slice] = data.blocks
+        faults = check_functions(self)
+        if faults:
+            raise ProblemError(f"problem {self.name!r}", faults)
+
+    # ---- sizes -----------------------------------------------------------------------------------------
+
+    @property
+    def n_inputs(self) -> int:
+        """Length of `x`."""
+        return len(self.nominal)
+
+    @property
+    def n_outputs(self) -> int:
+        """Length of `y`."""
+        return len(self.lower)
+
+    @functools.cached_property
+    def n_equalities(self) -> int:
+        """Number of equality constraints."""
+        return self._rows(self.equality)
+
+    @functools.cached_property
+    def n_inequalities(self) -> int:
+        """Number of inequality constraints, bounds not counted."""
+        return self._rows(self.inequality)
+
+    def _rows(self, function: Function | None) -> int:
+        if function is None:
+            return 0
+        with double():
+            shape = jax.eval_shape(twin(function), self.nominal, self.start)
+        return int(shape.shape[0])
+
+    def box(self, spread: float | None = None) -> tuple[Array, Array] | None:
+        """The declared range of inputs, or `None` for a problem with a sampler of its own.
+
+        `spread` widens or narrows the range of a problem that was declared by one (a grid); a problem with a
+        fixed box has no spread and refuses one.
+        """
+        if self.spread is None:
+            if spread is not None:
+                raise ProblemError(
+                    f"problem {self.name!r}",
+                    [Fault("spread", "its inputs have a range of their own, so a spread does not apply; leave it out")],
+                )
+            return self._box
+        chosen = self.spread if spread is None else float(spread)
+        if not 0.0 <= chosen < np.inf:
+            raise ProblemError(f"problem {self.name!r}", [Fault("spread", f"must be zero or more, not {chosen}")])
+        ends = self.nominal * (1.0 - chosen), self.nominal * (1.0 + chosen)
+        return np.minimum(*ends), np.maximum(*ends)
+
+    # ---- batched evaluation, float64 ------------------------------------------------------------------
+
+    def objectives(self, x: ArrayLike, y: ArrayLike) -> Array:
+        """`objective` for every row: shape `(rows,)`."""
+        return self._batched("objective", x, y)
+
+    def equalities(self, x: ArrayLike, y: ArrayLike) -> Array:
+        """`equality` for every row: shape `(rows, n_equalities)`."""
+        return self._batched("equality", x, y)
+
+    def inequalities(self, x: ArrayLike, y: ArrayLike) -> Array:
+        """`inequality` for every row: shape `(rows, n_inequalities)`."""
+        return self._batched("inequality", x, y)
+
+    def violations(self, x: ArrayLike, y: ArrayLike) -> Array:
+        """The inequalities in natural units, positive where violated: shape `(rows, n_inequalities)`."""
+        return self._batched("inequality" if self.violation is None else "violation", x, y)
+
+    def bound_violations(self, y: ArrayLike) -> Array:
+        """How far each finite bound is exceeded (0 where it holds): shape `(rows, finite bounds)`."""
+        y = np.asarray(y, dtype=np.float64)
+        low, high = np.isfinite(self.lower), np.isfinite(self.upper)
+        below = self.lower[low] - y[:, low]
+        above = y[:, high] - self.upper[high]
+        return np.maximum(np.concatenate([below, above], axis=1), 0.0)
+
+    def _batched(self, which: str, x: ArrayLike, y: ArrayLike) -> Array:
+        x, y = self.check_rows(x, y)
+        if getattr(self, which) is None:
+            return np.zeros((len(x), 0))
+        evaluate = self._compiled[which]
+        parts = []
+        with double():
+            for rows in _chunks(len(x)):
+                parts.append(np.asarray(evaluate(_padded(x[rows]), _padded(y[rows])))[: rows.stop - rows.start])
+        if parts:
+            return np.concatenate(parts)
+        return np.zeros((0,) if which == "objective" else (0, self._rows(getattr(self, which))))
+
+    @functools.cached_property
+    def _compiled(self) -> Mapping[str, Callable[..., jax.Array]]:
+        def over_rows(function: Function) -> Callable[..., jax.Array]:
+            # Rows go last inside: gathers and scatters then move contiguous runs of one variable, which
+            # is many times faster on a CPU than one row at a time.
+            inner = jax.vmap(twin(function), in_axes=-1, out_axes=-1)
+            return jax.jit(lambda x, y: inner(x.T, y.T).T)
+
+        names = ("objective", "equality", "inequality", "violation")
+        return {name: over_rows(getattr(self, name)) for name in names if getattr(self, name) is not None}
+
+    def check_rows(self, x: ArrayLike, y: ArrayLike | None = None) -> tuple[Array, Array]:
+        """`x` and `y` as float64 matrices of matching rows, or a `ProblemError` that says what is wrong."""
+        faults = []
+        x = np.asarray(x, dtype=np.float64)
+        if x.ndim != 2 or x.shape[1] != self.n_inputs:
+            faults.append(Fault("inputs", f"expected shape (rows, {self.n_inputs}), got {x.shape}"))
+        if y is None:
+            y = np.zeros((len(x), 0))
+        else:
+            y = np.asarray(y, dtype=np.float64)
+            if y.ndim != 2 or y.shape[1] != self.n_outputs:
+                faults.append(Fault("outputs", f"expected shape (rows, {self.n_outputs}), got {y.shape}"))
+            elif not faults and len(x) != len(y):
+                faults.append(Fault("rows", f"{len(x)} inputs and {len(y)} outputs"))
+        if faults:
+            raise ProblemError(f"data for problem {self.name!r}", faults)
+        return x, y
+
+    # ---- identity --------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash that two equal problems share and two different ones do not.
+
+        Python functions cannot be hashed, so their values at seeded probe points stand in for them, rounded so
+        that another processor gives the same digits.
+        """
+        digest = hashlib.sha256()
+        digest.update(repr((self.n_inputs, self.n_outputs, self.n_equalities, self.n_inequalities)).encode())
+        digest.update(repr((self.input_names, self.output_names)).encode())
+        digest.update(repr([(k, v.start, v.stop) for k, v in self.blocks.items()]).encode())
+        for bound in (self.lower, self.upper):
+            digest.update(_rounded(bound))
+        for row in self._probes():
+            digest.update(_rounded(row))
+        return digest.hexdigest()[:32]
+
+    def _probes(self, count: int = 4) -> Iterator[Array]:
+        generator = np.random.Generator(np.random.Philox(key=_PROBE_SEED))
+        box = self.box()
+        low, high = (self.nominal - 0.1, self.nominal + 0.1) if box is None else box
+        x = low + generator.random((count, self.n_inputs)) * (high - low)
+        y = self.start + 0.01 * generator.standard_normal((count, self.n_outputs))
+        yield self.objectives(x, y)
+        yield self.equalities(x, y).ravel()
+        yield self.inequalities(x, y).ravel()
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({self.name!r}, n_inputs={self.n_inputs}, n_outputs={self.n_outputs}, "
+            f"n_equalities={self.n_equalities}, n_inequalities={self.n_inequalities})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a Problem holds Python functions and is not pickled; pass the problem itself, or its spec for "
+            "a built-in family (feasibly.problem.from_spec)"
+        )
+
+
+def _chunks(rows: int) -> Iterator[slice]:
+    for first in range(0, rows, _CHUNK):
+        yield slice(first, min(first + _CHUNK, rows))
+
+
+def _padded(rows: Array) -> Array:
+    """Repeat the last row up to a power of two, so that few shapes are ever compiled."""
+    wanted = 1 << max(len(rows) - 1, 0).bit_length()
+    return rows if wanted == len(rows) else np.concatenate([rows, np.repeat(rows[-1:], wanted - len(rows), axis=0)])
+
+
+def _rounded(values: Array) -> bytes:
+    """Seven significant digits, with signed zeros and the infinities made plain."""
+    return b",".join(f"{value + 0.0:.6e}".encode() for value in np.asarray(values, dtype=np.float64).ravel())
+
+

@@ -1,0 +1,42 @@
+"""Errors that list everything wrong at once, each naming its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class FeasiblyError(Exception):
+    """Anything a user can put right; the message is a sentence that says how."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong: where it stands (`generator 3`, `equality`) and what is wrong there."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class ProblemError(FeasiblyError, ValueError):
+    """A definition that cannot be used. `faults` lists every reason found."""
+
+    def __init__(self, subject: str, faults: Sequence[Fault]) -> None:
+        self.subject = subject
+        self.faults = tuple(faults)
+        if len(self.faults) == 1:
+            message = f"{subject} cannot be used: {self.faults[0]}"
+        else:
+            listed = "\n".join(f"  - {fault}" for fault in self.faults)
+            message = f"{subject} cannot be used, for {len(self.faults)} reasons:\n{listed}"
+        super().__init__(message)
+
+
+class MissingExtraError(FeasiblyError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}; install it with: pip install 'feasibly[{extra}]'")
