@@ -1,0 +1,70 @@
+"""Built-in families: a name or a stored description in, a ready `Problem` out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from feasibly.problem.acopf import SPREAD, acopf
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.grid import Grid
+from feasibly.problem.nonconvex import nonconvex
+from feasibly.problem.read import Costs, read_grid
+
+
+def load_problem(
+    source: str | os.PathLike[str], *, costs: Costs | None = None, spread: float = SPREAD, seed: int = 17
+) -> Problem:
+    """A problem by name or path.
+
+    Args:
+        source: `pglib:case57_ieee`, the path of a grid file, or `nonconvex:70,20,50`.
+        costs: for grid files without generation costs; see `read_grid`.
+        spread: for grids, how far loads vary around nominal.
+        seed: for `nonconvex`, which member of the family.
+    """
+    text = os.fspath(source)
+    if not text.startswith("nonconvex:"):
+        return acopf(read_grid(text, costs=costs), spread=spread)
+    sizes = text.removeprefix("nonconvex:").split(",")
+    if len(sizes) != 3 or not all(part.strip().isdigit() for part in sizes):
+        raise FeasiblyError(f"{text!r} should read nonconvex:VARIABLES,EQUALITIES,INEQUALITIES, as in nonconvex:70,20,50")
+    variables, equalities, inequalities = (int(part) for part in sizes)
+    return nonconvex(variables, equalities, inequalities, seed)
+
+
+def describe(problem: Problem) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    """Plain values and arrays from which `rebuild` makes the same problem; `None` for a user's own."""
+    if problem.spec is None:
+        return None
+    plain = {key: value for key, value in problem.spec.items() if not isinstance(value, Grid)}
+    grid = problem.spec.get("grid")
+    if grid is None:
+        return plain, {}
+    return plain | {"name": grid.name, "base_mva": grid.base_mva}, grid.arrays()
+
+
+def rebuild(plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Problem:
+    """The problem that `describe` described."""
+    family = plain.get("family")
+    try:
+        if family == "acopf":
+            grid = Grid.from_arrays(str(plain["name"]), float(plain["base_mva"]), arrays)
+            return acopf(grid, spread=float(plain["spread"]))
+        if family == "nonconvex":
+            sizes = (int(plain[key]) for key in ("variables", "equalities", "inequalities", "seed"))
+            return nonconvex(*sizes)
+    except KeyError as error:
+        raise FeasiblyError(f"the stored description of a {family} problem lacks {error.args[0]!r}") from None
+    raise FeasiblyError(f"problems of the family {family!r} are not known to this version of feasibly")
+
+
+def grid_of(problem: Problem) -> Grid | None:
+    """The grid behind an AC-OPF problem, or `None`."""
+    return None if problem.spec is None else problem.spec.get("grid")
+
+

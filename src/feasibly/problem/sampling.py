@@ -1,0 +1,71 @@
+"""Drawing inputs. Row i depends on the seed and i alone, so more rows never change earlier ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import Fault, ProblemError
+
+DESIGNS = ("uniform", "sobol")
+
+
+def sample(
+    problem: Problem, count: int, seed: int = 0, *, spread: float | None = None, design: str = "uniform"
+) -> NDArray[np.float64]:
+    """Draw `count` inputs of `problem`: shape `(count, n_inputs)`.
+
+    Args:
+        problem: whose declared range or sampler is drawn from.
+        count: how many rows.
+        seed: the same seed gives the same rows, on any machine.
+        spread: for a grid, how far each load's P and Q vary independently around nominal (0.2 unless told).
+        design: `uniform`, or `sobol` for a scrambled low-discrepancy sequence that covers the range more evenly.
+    """
+    faults = []
+    if int(count) != count or count < 0:
+        faults.append(Fault("count", f"must be a whole number of rows, got {count}"))
+    if int(seed) != seed or seed < 0:
+        faults.append(Fault("seed", f"must be a whole number of zero or more, got {seed}"))
+    if design not in DESIGNS:
+        faults.append(Fault("design", f"must be one of {', '.join(DESIGNS)}, got {design!r}"))
+    box = problem.box(spread)
+    if box is None and design != "uniform":
+        faults.append(Fault("design", f"{design!r} needs a box, and this problem has a sampler of its own"))
+    if faults:
+        raise ProblemError(f"sampling of problem {problem.name!r}", faults)
+    if box is None:
+        return _drawn(problem, int(count), int(seed))
+    low, high = box
+    unit = _uniform if design == "uniform" else _sobol
+    return low + unit(int(count), problem.n_inputs, int(seed)) * (high - low)
+
+
+def _uniform(count: int, width: int, seed: int) -> NDArray[np.float64]:
+    # Raw words of a counter-based generator: NumPy promises their stream for ever, unlike Generator.random.
+    words = np.random.Philox(key=seed).random_raw(count * width)
+    return ((words >> np.uint64(11)) * 2.0**-53).reshape(count, width)
+
+
+def _sobol(count: int, width: int, seed: int) -> NDArray[np.float64]:
+    from scipy.stats import qmc
+
+    if width > qmc.Sobol.MAXDIM:
+        raise ProblemError("sampling", [Fault("design", f"sobol covers at most {qmc.Sobol.MAXDIM} inputs, not {width}")])
+    engine = qmc.Sobol(width, scramble=True, rng=np.random.Generator(np.random.Philox(key=seed)))
+    rows = 1 << max(count - 1, 0).bit_length()  # a whole power of two keeps the balance; the prefix is what we return
+    return np.asarray(engine.random(rows)[:count], dtype=np.float64)
+
+
+def _drawn(problem: Problem, count: int, seed: int) -> NDArray[np.float64]:
+    assert problem.sampler is not None
+    rows = np.empty((count, problem.n_inputs))
+    for i in range(count):
+        key = np.array([seed, i], dtype=np.uint64)
+        row = np.asarray(problem.sampler(np.random.Generator(np.random.Philox(key=key))), dtype=np.float64)
+        if row.shape != (problem.n_inputs,):
+            fault = Fault("sampler", f"returned shape {row.shape}, expected ({problem.n_inputs},)")
+            raise ProblemError(f"sampling of problem {problem.name!r}", [fault])
+        rows[i] = row
+    return rows

@@ -1,0 +1,67 @@
+"""Arrays during translation: known NumPy arrays, and symbolic ones of CasADi scalars.
+
+A symbolic array is one dense CasADi column in row-major order beside its NumPy shape. Whole columns go through
+CasADi at once, which translates a grid of two thousand buses in the time that one Python object per scalar would
+take for fifty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import casadi
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """CasADi scalars in row-major order, `column` of size `(prod(shape), 1)`, never with structural zeros."""
+
+    column: Any
+    shape: tuple[int, ...]
+
+
+Value = NDArray[Any] | Symbolic
+
+
+def is_known(*values: Value) -> bool:
+    """Whether none of the values depends on the problem's inputs or outputs."""
+    return all(isinstance(value, np.ndarray) for value in values)
+
+
+def as_column(value: Value) -> Any:
+    """The value as a dense CasADi column in row-major order."""
+    if isinstance(value, Symbolic):
+        return value.column
+    return casadi.SX(casadi.DM(np.asarray(value, dtype=np.float64).ravel()))
+
+
+def dense(expression: Any, shape: Sequence[int]) -> Symbolic:
+    """A symbolic array of a CasADi column, structural zeros filled in."""
+    shape = tuple(int(size) for size in shape)
+    return Symbolic(casadi.densify(casadi.reshape(expression, int(np.prod(shape, dtype=int)), 1)), shape)
+
+
+def pick(sources: Sequence[Value], positions: NDArray[Any]) -> Value:
+    """The array `flat[positions]` where `flat` strings all sources together, each in row-major order."""
+    if is_known(*sources):
+        flat = np.concatenate([np.asarray(source).ravel() for source in sources])
+        return np.asarray(flat[positions])
+    column = casadi.vertcat(*[as_column(source) for source in sources]) if len(sources) > 1 else as_column(sources[0])
+    return Symbolic(column[np.asarray(positions).ravel().tolist()], np.shape(positions))
+
+
+def positions_of(shape: Sequence[int], first: int = 0) -> NDArray[np.int64]:
+    """The row-major positions of an array's elements, counted from `first`."""
+    return (first + np.arange(int(np.prod(shape, dtype=int)))).reshape(tuple(shape))
+
+
+def as_matrix(value: Value, positions: NDArray[Any]) -> Any:
+    """A CasADi matrix of a value's elements; known ones lose their zeros, so that sparse data stay sparse."""
+    rows, columns = positions.shape
+    if isinstance(value, np.ndarray):
+        return casadi.sparsify(casadi.DM(np.asarray(value, dtype=np.float64).ravel()[positions]))
+    return casadi.reshape(value.column[positions.ravel(order="F").tolist()], rows, columns)
