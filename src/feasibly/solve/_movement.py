@@ -63,7 +63,9 @@ def _slice(params: Params, operand: Value) -> Value:
 
 def _split(params: Params, operand: Value) -> list[Value]:
     ends = np.cumsum(params["sizes"])[:-1]
-    return [pick([operand], part) for part in np.split(positions_of(operand.shape), ends, axis=params["axis"])]
+    return [
+        pick([operand], part) for part in np.split(positions_of(operand.shape), ends, axis=params["axis"])
+    ]
 
 
 def _concatenate(params: Params, *operands: Value) -> Value:

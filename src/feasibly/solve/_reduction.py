@@ -93,7 +93,9 @@ def choose(which: Value, cases: Sequence[Value]) -> Value:
     shape = cases[0].shape
     if isinstance(which, np.ndarray):
         places = np.stack([positions_of(shape, k * math.prod(shape)) for k in range(len(cases))])
-        return pick(cases, np.take_along_axis(places, np.broadcast_to(which, shape)[None].astype(np.int64), 0)[0])
+        return pick(
+            cases, np.take_along_axis(places, np.broadcast_to(which, shape)[None].astype(np.int64), 0)[0]
+        )
     column, shown = which.column, as_column(cases[0])
     for k, case in enumerate(cases[1:], start=1):
         test = column if len(cases) == 2 else (column == k if k + 1 < len(cases) else column >= k)

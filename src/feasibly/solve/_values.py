@@ -50,7 +50,11 @@ def pick(sources: Sequence[Value], positions: NDArray[Any]) -> Value:
     if is_known(*sources):
         flat = np.concatenate([np.asarray(source).ravel() for source in sources])
         return np.asarray(flat[positions])
-    column = casadi.vertcat(*[as_column(source) for source in sources]) if len(sources) > 1 else as_column(sources[0])
+    column = (
+        casadi.vertcat(*[as_column(source) for source in sources])
+        if len(sources) > 1
+        else as_column(sources[0])
+    )
     return Symbolic(column[np.asarray(positions).ravel().tolist()], np.shape(positions))
 
 

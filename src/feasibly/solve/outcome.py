@@ -35,7 +35,10 @@ class Outcome(enum.Enum):
         "The solver stopped at a point whose constraint residuals exceed the tolerance; scale the constraints "
         "to be of order one, or loosen the tolerance.",
     )
-    NOT_FINITE_INPUT = (7, "The input holds NaN or infinite values and was not solved; mend or drop this row.")
+    NOT_FINITE_INPUT = (
+        7,
+        "The input holds NaN or infinite values and was not solved; mend or drop this row.",
+    )
     EVALUATION = (
         8,
         "The problem's functions gave NaN or infinity where the solver tried them; give the outputs bounds that "

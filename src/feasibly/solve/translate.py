@@ -1,0 +1,294 @@
+"""From `jax.numpy` to CasADi: a problem is written once and solved with exact sparse derivatives.
+
+The function is traced to a jaxpr in double precision and its equations are replayed on CasADi columns. Whatever
+is known while translating (constants, index arithmetic) stays NumPy; calls, loops of known length and custom
+derivative rules are unrolled. CasADi then differentiates the value that comes out, so `custom_jvp`, `custom_vjp`
+and `stop_gradient` change nothing here: the solver needs the true derivative.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import casadi
+import jax
+import numpy as np
+
+from feasibly.problem.core import Function, Problem
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.precision import double, twin
+from feasibly.solve._elementwise import BINARY, INTEGER_DIFFERS, NUMPY, UNARY
+from feasibly.solve._movement import MOVEMENT, SCATTER, NotStaticError
+from feasibly.solve._reduction import REDUCTION, choose
+from feasibly.solve._values import Symbolic, Value, as_column, dense, is_known, pick, positions_of
+
+_LONGEST_LOOP = 10_000
+_NOWHERE = "the problem"
+
+_INLINED: Mapping[str, str] = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat2": "jaxpr",
+}
+"""Calls that are replaced by their body, and the parameter that holds it."""
+
+
+class TranslationError(FeasiblyError):
+    """A problem uses an operation that has no CasADi counterpart. `primitive` and `where` say which and where."""
+
+    def __init__(self, primitive: str, where: str, reason: str) -> None:
+        self.primitive = primitive
+        self.where = where
+        self.reason = reason
+        super().__init__(f"{where} uses {primitive!r}, which cannot be handed to the solver: {reason}")
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """A problem as CasADi expressions: `x` the parameter, `y` the variable, and what is made of them."""
+
+    x: Any
+    y: Any
+    objective: Any
+    equality: Any
+    inequality: Any
+
+
+def translate(problem: Problem) -> Expressions:
+    """Translate all functions of a problem.
+
+    Raises:
+        TranslationError: naming the first operation that cannot be translated and its line in the user's code.
+    """
+    x = casadi.SX.sym("x", problem.n_inputs)
+    y = casadi.SX.sym("y", problem.n_outputs)
+
+    def column(function: Function | None) -> Any:
+        return casadi.SX(0, 1) if function is None else translate_function(function, x, y)
+
+    return Expressions(
+        x=x,
+        y=y,
+        objective=column(problem.objective),
+        equality=column(problem.equality),
+        inequality=column(problem.inequality),
+    )
+
+
+def translate_function(function: Callable[..., Any], *columns: Any) -> Any:
+    """One function of vectors as a dense CasADi column, its result in row-major order.
+
+    `columns` are the CasADi columns (of any expressions) to call it with.
+    """
+    with double():
+        shapes = [jax.ShapeDtypeStruct((column.shape[0],), np.float64) for column in columns]
+        closed = jax.make_jaxpr(twin(function))(*shapes)
+        operands = [Symbolic(casadi.densify(column), (column.shape[0],)) for column in columns]
+        results = _replay(closed.jaxpr, closed.consts, operands)
+    return as_column(results[0])
+
+
+def known_primitives() -> frozenset[str]:
+    """Names of every primitive that the translator handles on symbolic values."""
+    return frozenset({*UNARY, *BINARY, *MOVEMENT, *SCATTER, *REDUCTION, *_INLINED, *_CONTROL})
+
+
+def _replay(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Value]) -> list[Value]:
+    environment: dict[Any, Value] = {}
+
+    def read(atom: Any) -> Value:
+        return np.asarray(atom.val) if hasattr(atom, "val") else environment[atom]
+
+    environment.update(zip(jaxpr.constvars, (np.asarray(const) for const in consts), strict=True))
+    environment.update(zip(jaxpr.invars, operands, strict=True))
+    for equation in jaxpr.eqns:
+        results = _apply(equation, [read(atom) for atom in equation.invars])
+        environment.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _replay_closed(body: Any, operands: Sequence[Value]) -> list[Value]:
+    inner = getattr(body, "jaxpr", body)  # a jaxpr, or one closed over its constants
+    return _replay(inner, getattr(body, "consts", ()), operands)
+
+
+def _apply(equation: Any, values: list[Value]) -> list[Value]:
+    name = equation.primitive.name
+    try:
+        if name in _INLINED:
+            return _replay_closed(equation.params[_INLINED[name]], values)
+        if name in _CONTROL:
+            return _CONTROL[name](equation, values)
+    except TranslationError as refusal:
+        # Inside JAX's own functions there may be no line of the user's; the call that led there has one.
+        if refusal.where != _NOWHERE:
+            raise
+        raise TranslationError(refusal.primitive, source_line(equation), refusal.reason) from None
+    if is_known(*values):
+        return _evaluate(equation, values)
+    _refuse_other_numbers(equation)
+    try:
+        if name in MOVEMENT:
+            return _as_list(MOVEMENT[name](equation.params, *values))
+        if name in SCATTER:
+            return [SCATTER[name](equation.params, *values)]
+        if name in REDUCTION:
+            return [REDUCTION[name](equation.params, *values)]
+    except NotStaticError:
+        raise _refusal(
+            equation, "its index depends on the problem's inputs or outputs; index with constants instead"
+        ) from None
+    shape = equation.outvars[0].aval.shape
+    if name in UNARY:
+        return [dense(UNARY[name](as_column(values[0])), shape)]
+    if name in BINARY:
+        return [dense(BINARY[name](as_column(values[0]), as_column(values[1])), shape)]
+    raise _refusal(equation, "the solver has no such operation; write it with arithmetic, powers or sines")
+
+
+def _evaluate(equation: Any, values: list[Value]) -> list[Value]:
+    """An equation whose operands are all known."""
+    name = equation.primitive.name
+    try:
+        if name in NUMPY:
+            dtype = equation.outvars[0].aval.dtype
+            return [np.asarray(NUMPY[name](*values)).astype(dtype, copy=False)]
+        if name in MOVEMENT:
+            return _as_list(MOVEMENT[name](equation.params, *values))
+        if name == "select_n":
+            return [choose(values[0], values[1:])]
+        if name == "convert_element_type":
+            return [np.asarray(values[0]).astype(equation.params["new_dtype"])]
+    except NotStaticError:
+        pass
+    results = equation.primitive.bind(*values, **equation.params)
+    return [np.asarray(result) for result in (results if equation.primitive.multiple_results else [results])]
+
+
+def _as_list(result: Value | list[Value]) -> list[Value]:
+    return result if isinstance(result, list) else [result]
+
+
+def _refuse_other_numbers(equation: Any) -> None:
+    kinds = {np.dtype(atom.aval.dtype).kind for atom in (*equation.invars, *equation.outvars)}
+    if "c" in kinds:
+        raise _refusal(equation, "complex numbers are not supported; write the real and imaginary parts out")
+    name = equation.primitive.name
+    if name in INTEGER_DIFFERS and kinds & set("iu"):
+        kind = np.dtype(equation.outvars[0].aval.dtype).kind
+        if kind in "iu":
+            raise _refusal(
+                equation, "whole numbers that depend on inputs or outputs are not supported; use floats"
+            )
+    if name == "convert_element_type":
+        source, target = (
+            np.dtype(atom.aval.dtype).kind for atom in (equation.invars[0], equation.outvars[0])
+        )
+        if source == "f" and target in "iu":
+            raise _refusal(equation, "turning outputs into whole numbers has no derivative; keep them floats")
+
+
+# ---- control flow ------------------------------------------------------------------------------------------
+
+
+def _scan(equation: Any, values: list[Value]) -> list[Value]:
+    params = equation.params
+    n_consts, n_carry, length = params["num_consts"], params["num_carry"], params["length"]
+    if length > _LONGEST_LOOP:
+        raise _refusal(
+            equation, f"a loop of {length} steps is too long to unroll; write it with array operations"
+        )
+    consts, carry = values[:n_consts], values[n_consts : n_consts + n_carry]
+    rows = values[n_consts + n_carry :]
+    stacks: list[list[Value]] = [[] for _ in equation.outvars[n_carry:]]
+    steps = range(length - 1, -1, -1) if params["reverse"] else range(length)
+    for step in steps:
+        slices = [pick([row], positions_of(row.shape)[step]) for row in rows]
+        results = _replay_closed(params["jaxpr"], [*consts, *carry, *slices])
+        carry = results[:n_carry]
+        for stack, result in zip(stacks, results[n_carry:], strict=True):
+            stack.append(result)
+    stacked: list[Value] = []
+    for stack, atom in zip(stacks, equation.outvars[n_carry:], strict=True):
+        shape = atom.aval.shape
+        if not stack:
+            stacked.append(np.zeros(shape, dtype=atom.aval.dtype))
+            continue
+        places = positions_of(shape)
+        stacked.append(pick(stack, places[::-1] if params["reverse"] else places))
+    return [*carry, *stacked]
+
+
+def _while(equation: Any, values: list[Value]) -> list[Value]:
+    params = equation.params
+    n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
+    test_consts, body_consts = values[:n_test], values[n_test : n_test + n_body]
+    carry = values[n_test + n_body :]
+    for _ in range(_LONGEST_LOOP):
+        (goes_on,) = _replay_closed(params["cond_jaxpr"], [*test_consts, *carry])
+        if not isinstance(goes_on, np.ndarray):
+            raise _refusal(
+                equation, "the number of its steps depends on inputs or outputs; loop a fixed number of times"
+            )
+        if not bool(goes_on):
+            return carry
+        carry = _replay_closed(params["body_jaxpr"], [*body_consts, *carry])
+    raise _refusal(
+        equation, f"more than {_LONGEST_LOOP} steps are too many to unroll; write it with array operations"
+    )
+
+
+def _cond(equation: Any, values: list[Value]) -> list[Value]:
+    which, operands = values[0], values[1:]
+    branches = equation.params["branches"]
+    if isinstance(which, np.ndarray):
+        return _replay_closed(branches[int(np.clip(which, 0, len(branches) - 1))], operands)
+    outcomes = [_replay_closed(branch, operands) for branch in branches]
+    return [choose(which, cases) for cases in zip(*outcomes, strict=True)]
+
+
+_CONTROL: Mapping[str, Callable[[Any, list[Value]], list[Value]]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}
+
+
+# ---- where an operation stands -----------------------------------------------------------------------------
+
+
+def _refusal(equation: Any, reason: str) -> TranslationError:
+    return TranslationError(equation.primitive.name, source_line(equation), reason)
+
+
+def source_line(equation: Any) -> str:
+    """`file:line (function)` of the user's code that an equation came from."""
+    try:
+        from jax._src import source_info_util  # there is no public way to ask
+
+        frame = source_info_util.user_frame(equation.source_info.traceback)
+        if frame is not None:
+            return f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+    except Exception:  # JAX moves its private parts; a place is a courtesy, never a reason to fail
+        pass
+    return _line_from_frames(equation)
+
+
+def _line_from_frames(equation: Any) -> str:
+    inside = os.path.dirname(jax.__file__) + os.sep
+    try:
+        for frame in equation.source_info.traceback.frames:
+            if not frame.file_name.startswith(inside):
+                return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
+    except Exception:
+        pass
+    return _NOWHERE
