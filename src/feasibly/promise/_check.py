@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 class PromiseError(ValueError):
@@ -24,7 +25,7 @@ class TooFewLabelsError(PromiseError):
         self.confidence = confidence
         super().__init__(
             f"Confidence {confidence:g} needs at least {needed} {what} and there are {have}: add "
-            f"{needed - have} or ask for confidence {have / (have + 1):.4g} or less."
+            f"{needed - have} or ask for confidence {math.floor(1e4 * have / (have + 1)) / 1e4:g} or less."
         )
 
 
@@ -73,23 +74,28 @@ def spread_over(values: ArrayLike, shape: tuple[int, ...], what: str) -> Array:
     return np.broadcast_to(array, shape).copy()
 
 
-def conformal_rank(count: int, confidence: float, what: str = "calibration labels") -> int:
-    """k = ceil((n + 1) confidence): the k-th smallest of n scores is the conformal quantile.
+def exact_level(confidence: float, parts: int = 1) -> Fraction:
+    """The confidence as the decimal it was written as; with `parts`, what each must have in a union bound.
 
-    The product is taken in exact decimal arithmetic: in floating point 0.9 x 10 may land on either side of 9,
-    and one rank too few is a promise too much.
+    Exact, because in floating point 0.9 x 10 may land on either side of 9, and one rank too few is a promise
+    too much.
+    """
+    return 1 - (1 - Fraction(str(check_confidence(confidence)))) / parts
+
+
+def conformal_rank(count: int, level: Fraction, what: str = "calibration labels") -> int:
+    """k = ceil((n + 1) level): the k-th smallest of n scores is the conformal quantile.
 
     Raises:
         TooFewLabelsError: when k > n, so that only an infinite bound would be honest.
     """
-    level = Fraction(str(check_confidence(confidence)))
     rank = math.ceil((count + 1) * level)
     if rank > count:
-        raise TooFewLabelsError(count, math.ceil(level / (1 - level)), float(confidence), what)
+        raise TooFewLabelsError(count, math.ceil(level / (1 - level)), float(level), what)
     return rank
 
 
-def labels_needed(confidence: float) -> int:
-    """The fewest calibration labels from which a conformal promise at this confidence can be made."""
-    level = Fraction(str(check_confidence(confidence)))
+def labels_needed(confidence: float, parts: int = 1) -> int:
+    """The fewest labels for a conformal promise at this confidence, on `parts` outputs by union bound."""
+    level = exact_level(confidence, parts)
     return math.ceil(level / (1 - level))

@@ -1,12 +1,13 @@
 """The betting interval of Waudby-Smith and Ramdas (2023): the default bound on a mean error.
 
-For each candidate mean m two gamblers bet, one that the errors lie above m and one that they lie below. At the
-true mean neither can expect to gain, so a capital of 2/delta is reached with probability at most delta/2 each
-(Ville's inequality): every m at which somebody got that rich is struck out. Bets adapt to the variance seen so
-far, which makes the interval narrower than the closed formulas without assuming more.
+For each candidate mean m two gamblers bet, one that the errors lie above m and one that they lie below. At
+the true mean neither can expect to gain, so a capital of 2/delta is reached with probability at most delta/2
+each (Ville's inequality): every m at which somebody got that rich is struck out. Bets adapt to the variance
+seen so far, which makes the interval narrower than the closed formulas without assuming more.
 
-The capital of the first gambler falls with m and that of the second rises, so the interval's two ends are found by
-bisection instead of on a grid; the end returned is the struck-out side of the last bracket, never the inside.
+The capital of the first gambler falls with m and that of the second rises, so the interval's two ends are
+found by bisection instead of on a grid; the end returned is the struck-out side of the last bracket, never
+the inside.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from feasibly.promise._check import Array
-from feasibly.promise.mean import _IID, _RANGE, MeanBound, Sample, take_sample
+from feasibly.promise.mean import BOUNDED, INDEPENDENT, MeanBound, take_sample
 
 _CAP = 0.75
 """Largest share of the capital at stake in one bet; below 1, so that nobody is ruined by one error."""
@@ -45,8 +46,9 @@ def betting(
         errors: `(M,)` or `(M, outputs)`, in [0, R].
         range: R, one number or one for each output.
         confidence: 1 - delta.
-        seed: the errors are bet on in the order of this seed's permutation, so that the order in which rows are
-            stored does not matter. It must be fixed before the errors are seen: trying seeds voids the promise.
+        seed: the errors are bet on in the order of this seed's permutation, so that the order in which rows
+            are stored does not matter. It must be fixed before the errors are seen: trying seeds voids the
+            promise.
         simultaneous: whether the promise is for all outputs at once.
 
     Raises:
@@ -62,7 +64,8 @@ def betting(
     for start in span(0, len(unit), step):
         part = slice(start, start + step)
         lower[part], upper[part] = _interval(scaled[:, part], sample.delta)
-    # The sample mean is never struck out; rounding in the bisection must not say otherwise.
+    # An unlucky order can strike out even the sample mean. Widening to include it keeps the promise, and the
+    # interval is never empty.
     shape = sample.mean.shape
     low = np.minimum((lower * unit).reshape(shape), sample.mean)
     high = np.minimum(np.maximum((upper * unit).reshape(shape), sample.mean), sample.range)
@@ -75,7 +78,7 @@ def betting(
         range=sample.range,
         count=sample.count,
         method="betting",
-        assumptions=(_IID, _RANGE),
+        assumptions=(INDEPENDENT, BOUNDED),
         simultaneous=sample.simultaneous,
     )
 
@@ -90,8 +93,9 @@ def tightest(
 ) -> MeanBound:
     """The default: the bound found narrowest among those valid without a hypothesis, chosen beforehand.
 
-    It is always `betting` (see the widths in `docs/guarantees.md`). It does *not* compute several bounds and keep
-    the narrowest: that one fails whenever any of them fails, so its confidence would be lower than the one stated.
+    It is always `betting` (see the widths in `docs/guarantees.md`). It does *not* compute several bounds and
+    keep the narrowest: that one fails whenever any of them fails, so its confidence would be lower than the
+    one stated.
     """
     return betting(errors, range, confidence, seed=seed, simultaneous=simultaneous)
 
@@ -135,6 +139,3 @@ def _best_capital(x: Array, bets: Array, m: Array) -> Array:
     padded[:count] = gain
     product = np.multiply.reduce(padded.reshape(blocks, _BLOCK, outputs), axis=1)
     return np.cumsum(np.log(product), axis=0).max(axis=0)
-
-
-__all__ = ["Sample", "betting", "tightest"]

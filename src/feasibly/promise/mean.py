@@ -1,9 +1,10 @@
 """How large the error is on average: bounds on the mean of M independent errors in [0, R].
 
-Every function takes errors of shape `(M,)` or `(M, outputs)` and returns a `MeanBound` with one interval for each
-output. The errors must come from instances that took no part in training. `range` is R, the largest error that
-*can* occur, not the largest that did: it follows from bounds on the outputs (for answers clipped to them) or is
-stated by whoever knows; the maximum of a sample says nothing about the mean of what was not sampled.
+Every function takes errors of shape `(M,)` or `(M, outputs)` and returns a `MeanBound` with one interval for
+each output. The errors must come from instances that took no part in training. `range` is R, the largest
+error that *can* occur, not the largest that did: it follows from bounds on the outputs (for answers clipped
+to them) or is stated by whoever knows; the maximum of a sample says nothing about the mean of what was not
+sampled.
 
 The bounds here are closed formulas; `betting` has the interval that needs a search. All are two-sided.
 """
@@ -18,8 +19,8 @@ from numpy.typing import ArrayLike
 
 from feasibly.promise._check import Array, PromiseError, check_array, check_confidence, spread_over
 
-_IID = "the errors are independent draws from the distribution the proxy will meet"
-_RANGE = "every error lies between 0 and the stated range R"
+INDEPENDENT = "the errors are independent draws from the distribution the proxy will meet"
+BOUNDED = "every error lies between 0 and the stated range R"
 _ROUNDING = 1e-9
 
 
@@ -29,8 +30,8 @@ class MeanBound:
 
     Attributes:
         lower, upper: the interval, cut to [0, R]; shape `(outputs,)`, or `()` for one-dimensional errors.
-        epsilon: half-width before cutting, as the paper's tables have it; for `betting`, whose interval is not
-            symmetric, the larger distance from the sample mean.
+        epsilon: half-width before cutting, as the paper's tables have it; for `betting`, whose interval is
+            not symmetric, the larger distance from the sample mean.
         mean: the sample mean.
         confidence: the asked confidence 1 - delta, for each output or for all at once (`simultaneous`).
         range: R for each output.
@@ -81,7 +82,9 @@ class Sample:
     simultaneous: bool
 
 
-def take_sample(errors: ArrayLike, range: ArrayLike, confidence: float, simultaneous: bool, least: int) -> Sample:
+def take_sample(
+    errors: ArrayLike, range: ArrayLike, confidence: float, simultaneous: bool, least: int
+) -> Sample:
     """Check what all mean bounds need; `least` is the fewest errors the method can work with."""
     values = check_array(errors, "errors")
     confidence = check_confidence(confidence)
@@ -100,9 +103,9 @@ def take_sample(errors: ArrayLike, range: ArrayLike, confidence: float, simultan
     if above.any():
         where = f" in {int(above.any(axis=0).sum())} outputs" if values.ndim == 2 else ""
         raise PromiseError(
-            f"{int(above.sum())} of {values.size} errors{where} exceed the stated range R (the largest is "
-            f"{float((values / np.where(top > 0, top, 1.0))[above].max()):.4g} R or, where R is 0, that much): "
-            "R must be the largest error that can occur; state a larger one or clip the answers to their bounds."
+            f"{int(above.sum())} of {values.size} errors{where} exceed the stated range R, by up to "
+            f"{float((values - top).max()):.4g}: R is the largest error that can occur; state a larger one "
+            "or clip the answers to their bounds."
         )
     values = np.minimum(values, top)
     outputs = max(1, int(np.prod(values.shape[1:])))
@@ -137,11 +140,12 @@ def hoeffding(
         simultaneous: whether the promise is for all outputs at once.
 
     Raises:
-        PromiseError: for errors outside [0, R] (it says how many), NaN, no range, or a confidence outside (0, 1).
+        PromiseError: for errors outside [0, R] (it says how many), NaN, no range, or a confidence outside (0,
+            1).
     """
     sample = take_sample(errors, range, confidence, simultaneous, least=1)
     epsilon = sample.range * math.sqrt(math.log(2.0 / sample.delta) / (2.0 * sample.count))
-    return _symmetric(sample, epsilon, "hoeffding", (_IID, _RANGE))
+    return _symmetric(sample, epsilon, "hoeffding", (INDEPENDENT, BOUNDED))
 
 
 def empirical_bernstein(
@@ -155,7 +159,7 @@ def empirical_bernstein(
     log = math.log(3.0 / sample.delta)
     variance = sample.errors.var(axis=0)
     epsilon = np.sqrt(2.0 * variance * log / sample.count) + 3.0 * sample.range * log / sample.count
-    return _symmetric(sample, epsilon, "empirical-bernstein", (_IID, _RANGE))
+    return _symmetric(sample, epsilon, "empirical-bernstein", (INDEPENDENT, BOUNDED))
 
 
 def maurer_pontil(
@@ -171,7 +175,7 @@ def maurer_pontil(
     variance = sample.errors.var(axis=0, ddof=1)
     epsilon = np.sqrt(2.0 * variance * log / sample.count)
     epsilon = epsilon + 7.0 * sample.range * log / (3.0 * (sample.count - 1))
-    return _symmetric(sample, epsilon, "maurer-pontil", (_IID, _RANGE))
+    return _symmetric(sample, epsilon, "maurer-pontil", (INDEPENDENT, BOUNDED))
 
 
 def bernstein(
@@ -185,12 +189,13 @@ def bernstein(
     """Bernstein with a variance known from elsewhere: sqrt(2 V log(2/delta) / M) + 2 R log(2/delta) / (3 M).
 
     The paper writes log(1/delta), which is the one-sided bound; both sides together need log(2/delta).
-    `variance` is an upper bound on the variance of the errors, one number or one for each output; it must not be
-    computed from these errors (that is `empirical_bernstein`). Other arguments and errors as in `hoeffding`.
+    `variance` is an upper bound on the variance of the errors, one number or one for each output; it must not
+    be computed from these errors (that is `empirical_bernstein`). Other arguments and errors as in
+    `hoeffding`.
     """
     sample = take_sample(errors, range, confidence, simultaneous, least=1)
     known = spread_over(variance, sample.mean.shape, "variance")
-    assumptions = (_IID, _RANGE, "the variance of the errors is at most the one stated")
+    assumptions = (INDEPENDENT, BOUNDED, "the variance of the errors is at most the one stated")
     return _symmetric(sample, _bernstein_epsilon(sample, known), "bernstein", assumptions)
 
 
@@ -205,9 +210,9 @@ def mpv_bernstein(
 ) -> MeanBound:
     """The paper's bound: `bernstein` with alpha times the mean predictive variance in place of the variance.
 
-    **It rests on a hypothesis**: alpha x MPV is at least the variance of the errors. An overconfident posterior
-    breaks it and the interval then fails to cover; `measure_alpha` says whether it holds on labelled instances,
-    and its verdict belongs beside any figure from here.
+    **It rests on a hypothesis**: alpha x MPV is at least the variance of the errors. An overconfident
+    posterior breaks it and the interval then fails to cover; `measure_alpha` says whether it holds on
+    labelled instances, and its verdict belongs beside any figure from here.
 
     Args:
         errors: `(M,)` or `(M, outputs)`, in [0, R].
@@ -223,7 +228,7 @@ def mpv_bernstein(
     variance = alpha * spread_over(mpv, sample.mean.shape, "mpv")
     hypothesis = f"the variance of the errors is at most {alpha:g} times the mean predictive variance"
     return _symmetric(
-        sample, _bernstein_epsilon(sample, variance), "mpv-bernstein", (_IID, _RANGE, hypothesis)
+        sample, _bernstein_epsilon(sample, variance), "mpv-bernstein", (INDEPENDENT, BOUNDED, hypothesis)
     )
 
 
@@ -237,9 +242,9 @@ def implied_range(
 ) -> float:
     """The R at which a bound on `count` errors comes out as `epsilon`: for reading published figures.
 
-    For the Bernstein bounds `variance` is what stands under the root; at 0 the answer is the largest R that the
-    figure allows. `method` is `hoeffding`, `empirical-bernstein`, `bernstein` (two-sided) or `bernstein-one-sided`
-    (as the paper writes it).
+    For the Bernstein bounds `variance` is what stands under the root; at 0 the answer is the largest R that
+    the figure allows. `method` is `hoeffding`, `empirical-bernstein`, `bernstein` (two-sided) or
+    `bernstein-one-sided` (as the paper writes it).
 
     Raises:
         PromiseError: when the variance alone already exceeds `epsilon`, or the method is not one of these.
@@ -247,9 +252,15 @@ def implied_range(
     delta = 1.0 - check_confidence(confidence)
     if method == "hoeffding":
         return epsilon / math.sqrt(math.log(2.0 / delta) / (2.0 * count))
-    sides = {"empirical-bernstein": (3.0, 3.0), "bernstein": (2.0, 2.0 / 3.0), "bernstein-one-sided": (1.0, 2.0 / 3.0)}
+    sides = {
+        "empirical-bernstein": (3.0, 3.0),
+        "bernstein": (2.0, 2.0 / 3.0),
+        "bernstein-one-sided": (1.0, 2.0 / 3.0),
+    }
     if method not in sides:
-        raise PromiseError(f"No range can be read off {method!r}; choose hoeffding or one of {', '.join(sides)}.")
+        raise PromiseError(
+            f"No range can be read off {method!r}; choose hoeffding or one of {', '.join(sides)}."
+        )
     events, factor = sides[method]
     log = math.log(events / delta)
     rest = epsilon - math.sqrt(2.0 * variance * log / count)
