@@ -59,10 +59,14 @@ def check_data(
         return faults, _NOTHING
     faults += _crossed(low, high)
 
-    ways = [way for way, given in (("box", box), ("spread", spread), ("sampler", sampler)) if given is not None]
+    ways = [
+        way for way, given in (("box", box), ("spread", spread), ("sampler", sampler)) if given is not None
+    ]
     if len(ways) != 1:
         said = " and ".join(ways) if ways else "none"
-        faults.append(Fault("inputs", f"exactly one of box, spread and sampler says how they are drawn; given: {said}"))
+        faults.append(
+            Fault("inputs", f"exactly one of box, spread and sampler says how they are drawn; given: {said}")
+        )
     ends: tuple[Array, Array] | None = None
     if box is not None:
         ends = _vector("box low", box[0], faults), _vector("box high", box[1], faults)
@@ -135,7 +139,9 @@ def _middle(low: Array, high: Array) -> Array:
     return middle
 
 
-def _names(where: str, names: Sequence[str] | None, size: int, prefix: str, faults: list[Fault]) -> tuple[str, ...]:
+def _names(
+    where: str, names: Sequence[str] | None, size: int, prefix: str, faults: list[Fault]
+) -> tuple[str, ...]:
     if names is None:
         return tuple(f"{prefix}{i}" for i in range(size))
     chosen = tuple(str(name) for name in names)
@@ -214,4 +220,6 @@ def _finite(which: str, function: Callable[..., Any], problem: Problem) -> list[
     if np.isfinite(value).all():
         return []
     at = "" if value.ndim == 0 else f" at {_places(~np.isfinite(value))}"
-    return [Fault(which, f"is not finite{at} for the nominal input and the starting point; pass another start")]
+    return [
+        Fault(which, f"is not finite{at} for the nominal input and the starting point; pass another start")
+    ]

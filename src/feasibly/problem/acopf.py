@@ -23,9 +23,9 @@ def acopf(grid: Grid, *, spread: float = SPREAD, name: str | None = None) -> Pro
     """The AC optimal power flow of `grid`, whose loads vary by `spread` around their nominal values.
 
     Equalities: active then reactive power balance of every bus (generation - load - shunts - flows).
-    Inequalities: apparent-power limits at the from ends, then the to ends; current limits likewise; upper then
-    lower angle differences. Limits enter squared, `(|S|^2 - r^2) / (2 r)`, which is smooth at zero flow and
-    equal to `|S| - r` to first order at the limit; the metrics report `|S| - r` itself.
+    Inequalities: apparent-power limits at the from ends, then the to ends; current limits likewise; upper
+    then lower angle differences. Limits enter squared, `(|S|^2 - r^2) / (2 r)`, which is smooth at zero flow
+    and equal to `|S| - r` to first order at the limit; the metrics report `|S| - r` itself.
     """
     n, g = grid.n_buses, grid.n_generators
     blocks = {
@@ -40,7 +40,9 @@ def acopf(grid: Grid, *, spread: float = SPREAD, name: str | None = None) -> Pro
     upper = np.concatenate([grid.pmax, grid.qmax, grid.vmax, va_high])
     functions = _functions(grid, blocks)
     constrained = _has_inequalities(grid)
-    start = np.concatenate([_inside(grid.pmin, grid.pmax), _inside(grid.qmin, grid.qmax), np.ones(n), np.zeros(n)])
+    start = np.concatenate(
+        [_inside(grid.pmin, grid.pmax), _inside(grid.qmin, grid.qmax), np.ones(n), np.zeros(n)]
+    )
     start = np.clip(start, lower, upper)
     buses = grid.bus_id
     return Problem(
@@ -68,7 +70,7 @@ def _functions(grid: Grid, blocks: dict[str, slice]) -> dict[str, Callable[[Any,
     n, loads = grid.n_buses, grid.n_loads
     f, t = grid.branch_from, grid.branch_to
     y_ff, y_ft, y_tf, y_tt = grid.admittances()
-    # What a bus draws in proportion to its own voltage squared: both branch ends and the shunts, added up once.
+    # What a bus draws in proportion to its own voltage squared: branch ends and shunts, added up once.
     own = np.zeros(n, dtype=np.complex128)
     np.add.at(own, f, y_ff)
     np.add.at(own, t, y_tt)
@@ -80,7 +82,7 @@ def _functions(grid: Grid, blocks: dict[str, slice]) -> dict[str, Callable[[Any,
     rated = np.flatnonzero(np.isfinite(grid.rate))
     limited = np.flatnonzero(np.isfinite(grid.current))
     rate, current = grid.rate[rated], grid.current[limited]
-    # Two bounds on an angle difference of parallel branches are one: keep every row, they are cheap and named.
+    # Two bounds on an angle difference of parallel branches are one: keep every row, they are cheap.
     capped_above = np.flatnonzero(np.isfinite(grid.angmax))
     capped_below = np.flatnonzero(np.isfinite(grid.angmin))
 

@@ -1,6 +1,6 @@
 """The parametric problem: what every other room is written against.
 
-    min_y  objective(x, y)   s.t.  equality(x, y) = 0,  inequality(x, y) <= 0,  lower <= y <= upper
+min_y  objective(x, y)   s.t.  equality(x, y) = 0,  inequality(x, y) <= 0,  lower <= y <= upper
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Problem:
 
     Args:
         objective: the cost of `y` under `x`, a scalar.
-        lower, upper: bounds on `y`; `-inf` and `inf` where there is none. Their length is the number of outputs.
+        lower, upper: bounds on `y`; `-inf` and `inf` where there is none. Their length is that of `y`.
         equality: a vector that is zero at a feasible point, or `None`.
-        inequality: a vector that is at most zero at a feasible point, or `None`. Smooth is better: solvers and
-            training differentiate it.
+        inequality: a vector that is at most zero at a feasible point, or `None`. Smooth is better: solvers
+            and training differentiate it.
         violation: the same rows as `inequality` in natural units, positive where violated, for the metrics
             (`|S| - rate` beside a smooth function of `|S|^2`). Without it the metrics use `inequality`.
         box: `(low, high)`, between which inputs are drawn and answers may be trusted.
-        spread: instead of a box: inputs are drawn between `nominal * (1 - spread)` and `nominal * (1 + spread)`.
-        sampler: instead of both: `sampler(generator)` returns one input, drawn with a `numpy.random.Generator`.
+        spread: instead of a box: inputs lie between `nominal * (1 - spread)` and `nominal * (1 + spread)`.
+        sampler: instead of both: `sampler(generator)` draws one input with a `numpy.random.Generator`.
         nominal: the usual input; the middle of the box when not given.
         start: a first guess at `y`; the middle of the bounds when not given.
         input_names, output_names: for tables and files; `x0, x1, ...` when not given.
@@ -50,8 +50,8 @@ class Problem:
     The functions must capture NumPy arrays, not `jax.numpy` ones, for their constants (see `precision`).
 
     Raises:
-        ProblemError: with every fault found: shapes, crossed bounds, NaN at the nominal point, a function that
-            JAX cannot trace.
+        ProblemError: with every fault found: shapes, crossed bounds, NaN at the nominal point, a function
+            that JAX cannot trace.
     """
 
     def __init__(
@@ -141,12 +141,19 @@ class Problem:
             if spread is not None:
                 raise ProblemError(
                     f"problem {self.name!r}",
-                    [Fault("spread", "its inputs have a range of their own, so a spread does not apply; leave it out")],
+                    [
+                        Fault(
+                            "spread",
+                            "its inputs have a range of their own, so a spread does not apply; leave it out",
+                        )
+                    ],
                 )
             return self._box
         chosen = self.spread if spread is None else float(spread)
         if not 0.0 <= chosen < np.inf:
-            raise ProblemError(f"problem {self.name!r}", [Fault("spread", f"must be zero or more, not {chosen}")])
+            raise ProblemError(
+                f"problem {self.name!r}", [Fault("spread", f"must be zero or more, not {chosen}")]
+            )
         ends = self.nominal * (1.0 - chosen), self.nominal * (1.0 + chosen)
         return np.minimum(*ends), np.maximum(*ends)
 
@@ -184,7 +191,9 @@ class Problem:
         parts = []
         with double():
             for rows in _chunks(len(x)):
-                parts.append(np.asarray(evaluate(_padded(x[rows]), _padded(y[rows])))[: rows.stop - rows.start])
+                parts.append(
+                    np.asarray(evaluate(_padded(x[rows]), _padded(y[rows])))[: rows.stop - rows.start]
+                )
         if parts:
             return np.concatenate(parts)
         return np.zeros((0,) if which == "objective" else (0, self._rows(getattr(self, which))))
@@ -224,8 +233,8 @@ class Problem:
     def fingerprint(self) -> str:
         """A hash that two equal problems share and two different ones do not.
 
-        Python functions cannot be hashed, so their values at seeded probe points stand in for them, rounded so
-        that another processor gives the same digits. A grid is hashed array by array.
+        Python functions cannot be hashed, so their values at seeded probe points stand in for them, rounded
+        so that another processor gives the same digits. A grid is hashed array by array.
         """
         grid = None if self.spec is None else self.spec.get("grid")
         if grid is not None:
@@ -271,11 +280,13 @@ def _chunks(rows: int) -> Iterator[slice]:
 def _padded(rows: Array) -> Array:
     """Repeat the last row up to a power of two, so that few shapes are ever compiled."""
     wanted = 1 << max(len(rows) - 1, 0).bit_length()
-    return rows if wanted == len(rows) else np.concatenate([rows, np.repeat(rows[-1:], wanted - len(rows), axis=0)])
+    return (
+        rows
+        if wanted == len(rows)
+        else np.concatenate([rows, np.repeat(rows[-1:], wanted - len(rows), axis=0)])
+    )
 
 
 def _rounded(values: Array) -> bytes:
     """Seven significant digits, with signed zeros and the infinities made plain."""
     return b",".join(f"{value + 0.0:.6e}".encode() for value in np.asarray(values, dtype=np.float64).ravel())
-
-

@@ -32,7 +32,9 @@ def load_problem(
         return acopf(read_grid(text, costs=costs), spread=spread)
     sizes = text.removeprefix("nonconvex:").split(",")
     if len(sizes) != 3 or not all(part.strip().isdigit() for part in sizes):
-        raise FeasiblyError(f"{text!r} should read nonconvex:VARIABLES,EQUALITIES,INEQUALITIES, as in nonconvex:70,20,50")
+        raise FeasiblyError(
+            f"{text!r} should read nonconvex:VARIABLES,EQUALITIES,INEQUALITIES, as in nonconvex:70,20,50"
+        )
     variables, equalities, inequalities = (int(part) for part in sizes)
     return nonconvex(variables, equalities, inequalities, seed)
 
@@ -66,5 +68,3 @@ def rebuild(plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Pro
 def grid_of(problem: Problem) -> Grid | None:
     """The grid behind an AC-OPF problem, or `None`."""
     return None if problem.spec is None else problem.spec.get("grid")
-
-

@@ -19,7 +19,7 @@ class Grid:
     """What an AC optimal power flow needs to know of a grid.
 
     `*_bus`, `branch_from`, `branch_to` and `reference` are positions in the bus arrays, not bus numbers; the
-    numbers of the file are in `bus_id`. A limit that is absent is infinite. Costs are in $/h for power per unit.
+    numbers of the file are in `bus_id`. A limit that is absent is infinite. Costs: $/h for power per unit.
     """
 
     name: str

@@ -18,7 +18,11 @@ def nonconvex(variables: int, equalities: int, inequalities: int, seed: int = 17
     h_i = sum_j |(G A^+)_ij|, which makes A^+ x feasible for every x in the box.
     """
     sizes = {"variables": variables, "equalities": equalities, "inequalities": inequalities}
-    faults = [Fault(key, f"must be a whole number, got {value!r}") for key, value in sizes.items() if int(value) != value]
+    faults = [
+        Fault(key, f"must be a whole number, got {value!r}")
+        for key, value in sizes.items()
+        if int(value) != value
+    ]
     faults += [Fault(key, f"must be at least 1, got {value}") for key, value in sizes.items() if value < 1]
     if not faults and equalities >= variables:
         what = f"{equalities} leave no freedom for {variables} variables; there must be fewer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ def read_grid(source: str | os.PathLike[str], *, costs: Costs | None = None) -> 
     """Read a grid file, or `pglib:case57_ieee` for a case of PGLib-OPF.
 
     Args:
-        source: a path to any format that powerio reads (MATPOWER `.m`, PSS/E `.raw`, PowerModels `.json`, ...).
+        source: a path to any format that powerio reads: MATPOWER `.m`, PSS/E `.raw`, PowerModels `.json`, ...
         costs: generation costs for a format that carries none: a table with a row `c2, c1, c0`
             ($/MW^2h, $/MWh, $/h) for each generator in service, in file order; or the path of a CSV file
             with the columns `generator, c2, c1, c0`, where `generator` is the row in the file, from 1.
@@ -57,7 +58,7 @@ def read_grid(source: str | os.PathLike[str], *, costs: Costs | None = None) -> 
             f"{path.name} holds a {type(network).__name__}; AC optimal power flow needs a balanced network"
         )
     notes = [f"{d.severity}: {d.message}" for d in module.diagnostics if d.severity != "info"]
-    return _assemble(network, name, notes, costs)
+    return _assemble(network, name, notes, costs, _current_base(network, path))
 
 
 def _locate(source: str) -> tuple[Path, str]:
@@ -77,19 +78,35 @@ def _locate(source: str) -> tuple[Path, str]:
             return path, stem.removeprefix("pglib_opf_")
     known = sorted(p.stem.removeprefix("pglib_opf_") for p in folder.glob("pglib_opf_case*.m"))
     close = [k for k in known if case and case.split("_")[0] in k][:5] or known[:5]
-    raise FeasiblyError(f"PGLib-OPF has no case {case!r}; cases like it: {', '.join(close)} ({len(known)} in all)")
+    raise FeasiblyError(
+        f"PGLib-OPF has no case {case!r}; cases like it: {', '.join(close)} ({len(known)} in all)"
+    )
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _assemble(network: Any, name: str, notes: list[str], costs: Costs | None) -> Grid:
+def _current_base(network: Any, path: Path) -> float:
+    """What divides a current limit to give per unit.
+
+    Only PowerModels files carry any, and powerio hands them on as they stand: per unit where the file says
+    that it is, MVA at nominal voltage elsewhere.
+    """
+    if path.suffix.lower() != ".json" or all(branch["c_rating_a"] is None for branch in network.branches):
+        return float(network.base_mva)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return 1.0 if document.get("per_unit") else float(network.base_mva)
+
+
+def _assemble(network: Any, name: str, notes: list[str], costs: Costs | None, current_base: float) -> Grid:
     faults: list[Fault] = []
     warnings = list(notes)
     base = float(network.base_mva)
     if not (np.isfinite(base) and base > 0):
-        raise ProblemError(f"grid {name!r}", [Fault("base power", f"must be a positive number of MVA, got {base}")])
+        raise ProblemError(
+            f"grid {name!r}", [Fault("base power", f"must be a positive number of MVA, got {base}")]
+        )
 
     buses, isolated = _buses(network.buses, faults)
     place = {int(bus["id"]): i for i, bus in enumerate(buses)}
@@ -161,7 +178,7 @@ def _assemble(network: Any, name: str, notes: list[str], costs: Costs | None) ->
         "tap": np.where(tap == 0.0, 1.0, tap),
         "shift": np.deg2rad(column(branches, "shift")),
         "rate": _limit(branches, "rate_a", base),
-        "current": _limit(branches, "c_rating_a", base),
+        "current": _limit(branches, "c_rating_a", current_base),
         "angmin": angmin,
         "angmax": angmax,
         "position": _positions(network, buses),
@@ -242,7 +259,9 @@ def _check_branches(branches: Sequence[tuple[int, Element]]) -> list[Fault]:
     for row, branch in branches:
         where = f"branch {row} ({branch['from_id']}-{branch['to_id']})"
         if branch["r"] == 0 and branch["x"] == 0:
-            faults.append(Fault(where, "its impedance is zero; merge its two buses or give it a small reactance"))
+            faults.append(
+                Fault(where, "its impedance is zero; merge its two buses or give it a small reactance")
+            )
         if branch["from_id"] == branch["to_id"]:
             faults.append(Fault(where, "it joins a bus to itself"))
         for key, what in (("rate_a", "apparent-power"), ("c_rating_a", "current")):
@@ -272,8 +291,12 @@ def _check_islands(
         members = np.flatnonzero(label == island)
         references = [buses[i]["id"] for i in members if buses[i]["kind"] == "REF"]
         if not references:
-            shown = ", ".join(str(buses[i]["id"]) for i in members[:5]) + (", ..." if len(members) > 5 else "")
-            faults.append(Fault(f"island of bus {buses[members[0]]['id']}", f"has no reference bus (buses {shown})"))
+            shown = ", ".join(str(buses[i]["id"]) for i in members[:5]) + (
+                ", ..." if len(members) > 5 else ""
+            )
+            faults.append(
+                Fault(f"island of bus {buses[members[0]]['id']}", f"has no reference bus (buses {shown})")
+            )
         elif len(references) > 1:
             listed = ", ".join(map(str, references))
             warnings.append(f"buses {listed} of one island are all references; every one is held at angle 0")
@@ -321,14 +344,18 @@ def _prices(
             missing.append(where)
             continue
         if cost["model"] != 2:
-            faults.append(Fault(where, "has a piecewise-linear cost; only polynomials up to degree 2 are modelled"))
+            faults.append(
+                Fault(where, "has a piecewise-linear cost; only polynomials up to degree 2 are modelled")
+            )
             continue
         terms = [float(c) for c in cost["coeffs"]][: int(cost["ncost"])]
         if not all(np.isfinite(terms)):
             faults.append(Fault(where, "has a cost that is not a finite number"))
         elif any(terms[:-3]):
             degree = len(terms) - 1 - next(i for i, c in enumerate(terms) if c)
-            faults.append(Fault(where, f"has a cost of degree {degree}; only polynomials up to degree 2 are modelled"))
+            faults.append(
+                Fault(where, f"has a cost of degree {degree}; only polynomials up to degree 2 are modelled")
+            )
         else:
             last = terms[-3:]
             prices[i, 3 - len(last) :] = last
@@ -347,7 +374,10 @@ def _given_prices(
         return _prices_from_csv(generators, Path(costs), faults)
     table = np.asarray(costs, dtype=np.float64)
     if table.shape != (len(generators), 3):
-        what = f"expected {len(generators)} rows of c2, c1, c0 (one a generator in service), got shape {table.shape}"
+        what = (
+            f"expected {len(generators)} rows of c2, c1, c0 (one a generator in service), "
+            f"got shape {table.shape}"
+        )
         faults.append(Fault("costs", what))
     elif not np.isfinite(table).all():
         faults.append(Fault("costs", "every entry must be a finite number"))
@@ -371,7 +401,9 @@ def _prices_from_csv(
         try:
             given[int(line["generator"])] = [float(line[key]) for key in ("c2", "c1", "c0")]
         except (KeyError, TypeError, ValueError):
-            faults.append(Fault(f"costs, line {number}", "needs the columns generator, c2, c1, c0, all numbers"))
+            faults.append(
+                Fault(f"costs, line {number}", "needs the columns generator, c2, c1, c0, all numbers")
+            )
             return prices
     for i, (row, generator) in enumerate(generators):
         if row in given:

@@ -21,7 +21,7 @@ def sample(
         count: how many rows.
         seed: the same seed gives the same rows, on any machine.
         spread: for a grid, how far each load's P and Q vary independently around nominal (0.2 unless told).
-        design: `uniform`, or `sobol` for a scrambled low-discrepancy sequence that covers the range more evenly.
+        design: `uniform`, or `sobol` for a scrambled sequence that covers the range more evenly.
     """
     faults = []
     if int(count) != count or count < 0:
@@ -52,9 +52,13 @@ def _sobol(count: int, width: int, seed: int) -> NDArray[np.float64]:
     from scipy.stats import qmc
 
     if width > qmc.Sobol.MAXDIM:
-        raise ProblemError("sampling", [Fault("design", f"sobol covers at most {qmc.Sobol.MAXDIM} inputs, not {width}")])
+        raise ProblemError(
+            "sampling", [Fault("design", f"sobol covers at most {qmc.Sobol.MAXDIM} inputs, not {width}")]
+        )
     engine = qmc.Sobol(width, scramble=True, rng=np.random.Generator(np.random.Philox(key=seed)))
-    rows = 1 << max(count - 1, 0).bit_length()  # a whole power of two keeps the balance; the prefix is what we return
+    rows = (
+        1 << max(count - 1, 0).bit_length()
+    )  # a whole power of two keeps the balance; the prefix is what we return
     return np.asarray(engine.random(rows)[:count], dtype=np.float64)
 
 

@@ -1,0 +1,37 @@
+"""Fixtures for everyone: the table of small problems, by name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from feasibly.problem.core import Problem
+from tests.problems import make
+
+# Shared machines have slow moments: an example is judged by what it finds, not by how long it takes.
+settings.register_profile("house", deadline=None, derandomize=True)
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def grid3() -> Problem:
+    """Three buses, one binding limit."""
+    return make("grid3")
+
+
+@pytest.fixture(scope="session")
+def grid6() -> Problem:
+    """Six buses with one of everything."""
+    return make("grid6")
+
+
+@pytest.fixture(scope="session")
+def toy() -> Problem:
+    """Two outputs, an equality, an inequality, bounds, and a closed form."""
+    return make("toy")
+
+
+@pytest.fixture(scope="session")
+def nonconvex20() -> Problem:
+    """The paper's smaller nonconvex family member."""
+    return make("nonconvex")
