@@ -97,7 +97,8 @@ class Tables:
             document["gen"][str(index)] = {
                 "index": index, "gen_bus": int(row[0]), "gen_status": int(row[7]), "pg": row[1] / base,
                 "qg": row[2] / base, "qmax": row[3] / base, "qmin": row[4] / base, "vg": row[5],
-                "mbase": row[6], "pmax": row[8] / base, "pmin": row[9] / base, "model": int(cost[0]), "ncost": int(cost[3]),
+                "mbase": row[6], "pmax": row[8] / base, "pmin": row[9] / base, "model": int(cost[0]),
+                "ncost": int(cost[3]),
                 "cost": [c * base**power for c, power in zip(terms, powers, strict=True)],
                 "startup": 0.0, "shutdown": 0.0,
             }  # fmt: skip
@@ -166,15 +167,15 @@ GRID3 = tables(
 """Three buses in a triangle; a quadratic and a linear cost; the limit of branch 1-2 binds."""
 
 GRID6 = tables(
-    # Numbers out of order and with gaps, as in real files.
+    # Numbers with gaps, as in real files; rising, since a JSON object has no order but that of its keys.
     bus=[
-        [10, 2, 20, 5, 0, 0, 1.06, 0.94],
         [2, 1, 70, 25, 2, 10, 1.06, 0.94],
-        [31, 3, 0, 0, 0, 0, 1.06, 0.94],
         [4, 1, 45, -10, 0, -4, 1.06, 0.94],
-        [57, 2, 0, 0, 0, 0, 1.06, 0.94],
         [6, 1, 55, 18, 0, 0, 1.06, 0.94],
         [9, 4, 0, 0, 0, 0, 1.06, 0.94],
+        [10, 2, 20, 5, 0, 0, 1.06, 0.94],
+        [31, 3, 0, 0, 0, 0, 1.06, 0.94],
+        [57, 2, 0, 0, 0, 0, 1.06, 0.94],
     ],
     gen=[
         [31, 120, -80, 1, 150, 0],
