@@ -1,0 +1,122 @@
+"""What a row of a dataset holds, in memory and on disk, in one table."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from feasibly._version import __version__
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
+
+FORMAT = "feasibly-dataset"
+FORMAT_VERSION = 1
+
+UNSOLVED = -1
+"""The outcome of a row that nobody has answered yet; every other code is an `Outcome`."""
+
+BLOCK = 16
+"""Rows solved, sent and stored together, more or less (`block_rows` fits it to the problem). The number of workers
+has no say in it, and a store is chunked by it, so that a block is written whole or not at all."""
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class StoreError(FeasiblyError):
+    """A dataset on disk that cannot be read, written or used as asked."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of a dataset: a value a row, or a vector a row along `dimension`."""
+
+    name: str
+    dimension: str | None
+    dtype: DTypeLike
+    fill: float
+
+    def shape(self, rows: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape of `rows` rows."""
+        return (rows,) if self.dimension is None else (rows, sizes[self.dimension])
+
+    def empty(self, rows: int, sizes: Mapping[str, int]) -> NDArray[Any]:
+        """Rows that hold nothing yet."""
+        return np.full(self.shape(rows, sizes), self.fill, dtype=self.dtype)
+
+
+X = Field("x", "input", np.float64, np.nan)
+OUTCOME = Field("outcome", None, np.int8, UNSOLVED)
+ANSWER = (
+    Field("y", "output", np.float64, np.nan),
+    Field("objective", None, np.float64, np.nan),
+    Field("iterations", None, np.int32, 0),
+    Field("seconds", None, np.float64, 0.0),
+)
+DUALS = (
+    Field("dual_equality", "equality", np.float64, np.nan),
+    Field("dual_inequality", "inequality", np.float64, np.nan),
+    Field("dual_lower", "output", np.float64, np.nan),
+    Field("dual_upper", "output", np.float64, np.nan),
+)
+ALL = (X, *ANSWER, *DUALS, OUTCOME)
+
+
+def sizes_of(problem: Problem) -> dict[str, int]:
+    """The length of every dimension but the rows."""
+    return {
+        "input": problem.n_inputs,
+        "output": problem.n_outputs,
+        "equality": problem.n_equalities,
+        "inequality": problem.n_inequalities,
+    }
+
+
+def stored_fields(sizes: Mapping[str, int], duals: bool) -> tuple[Field, ...]:
+    """The fields that a store of these sizes has, the outcome last. Vectors of no length are left out."""
+    chosen = (X, *ANSWER, *(DUALS if duals else ()), OUTCOME)
+    return tuple(f for f in chosen if f.dimension is None or sizes[f.dimension] > 0)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the rows came from.
+
+    `source` is `label`, `arrays`, `opfdata` or `pglearn`; `seed`, `spread` and `design` say how inputs were
+    drawn (`None` where they were given); `solver` holds its options; `notes` whatever the source adds.
+    """
+
+    source: str
+    fingerprint: str
+    seed: int | None = None
+    spread: float | None = None
+    design: str | None = None
+    solver: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Provenance:
+        """The way back from `as_dict`; keys of a later version are kept out."""
+        known = Provenance.__dataclass_fields__
+        return Provenance(**{key: value for key, value in values.items() if key in known})
+
+
+def versions_now() -> dict[str, str]:
+    """The packages that shape a label, as they are installed here."""
+    found = {"feasibly": __version__, "python": platform.python_version()}
+    for package in ("numpy", "jax", "casadi", "powerio", "xarray", "zarr"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,446 @@
+"""Datasets on disk: Zarr, chunked by blocks of rows, readable by xarray, safe against dying at any moment.
+
+What keeps a row whole:
+
+- a store comes into being at once: it is built in a hidden folder inside its own and `zarr.json` moves last;
+- arrays are preallocated; the answer of a block is written array by array, its outcome last. A chunk is one
+  block, so a block whose outcome is there is there in full;
+- every chunk carries a checksum, and the lengths that readers see stand in one file, replaced in one go.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.data._lock import NAME as LOCK
+from feasibly.data._lock import WriterLock
+from feasibly.data.schema import (
+    ALL,
+    BLOCK,
+    FORMAT,
+    FORMAT_VERSION,
+    OUTCOME,
+    UNSOLVED,
+    Field,
+    StoreError,
+    stored_fields,
+)
+
+if TYPE_CHECKING:
+    import xarray as xr
+    import zarr
+
+_NEW = ".new"
+_PROBLEM = "problem"
+_ROOT = "zarr.json"
+
+
+# ---- reading -----------------------------------------------------------------------------------------------
+
+
+def read_attributes(path: Path) -> dict[str, Any]:
+    """The attributes of the store at `path`, once it is sure that this version can read it."""
+    if not path.exists():
+        raise StoreError(f"there is no dataset at {path}")
+    root = path / _ROOT
+    if not root.is_file():
+        unfinished = path.is_dir() and any((path / name).exists() for name in (_NEW, LOCK))
+        if unfinished:
+            raise StoreError(
+                f"{path} was interrupted while it was being made; run the command that makes it again"
+            )
+        raise StoreError(f"{path} is not a dataset of feasibly (it has no {_ROOT})")
+    try:
+        attributes = json.loads(root.read_text(encoding="utf-8"))["attributes"]
+        stored, version = attributes.get("format"), attributes.get("format_version")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise StoreError(f"{path} is damaged: its {_ROOT} cannot be read") from None
+    if stored != FORMAT:
+        raise StoreError(f"{path} is a Zarr store, but not a dataset of feasibly")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise StoreError(
+            f"{path} was written in format {version} by a newer feasibly and this one reads up to "
+            f"{FORMAT_VERSION}; upgrade feasibly"
+        )
+    return dict(attributes)
+
+
+def open_frame(path: Path) -> xr.Dataset:
+    """The store as an xarray dataset, arrays read when asked for. Finished blocks must all be there."""
+    import xarray as xr
+
+    attributes = read_attributes(path)
+    try:
+        frame = xr.open_zarr(path, consolidated=True, chunks=None, decode_cf=False, zarr_format=3)
+    except Exception as error:  # whatever xarray and zarr make of damaged metadata
+        raise StoreError(f"{path} is damaged: {first_line(error)}") from None
+    missing = [name for name in ("x", "y", "objective", "outcome") if name not in frame]
+    if missing:
+        raise StoreError(f"{path} is damaged: it has no {', '.join(missing)}")
+    block = int(attributes["block"])
+    outcome = read_values(frame, "outcome", path)
+    lost = _blocks_without_files(
+        path, [str(name) for name in frame.data_vars], finished_blocks(outcome, block), len(outcome), block
+    )
+    if lost:
+        raise StoreError(
+            f"{path} is truncated: {_rows_in_words(lost, block, len(outcome))} lack files; {_MEND}"
+        )
+    return frame
+
+
+def read_values(frame: xr.Dataset, name: str, path: Path | None) -> NDArray[Any]:
+    """One array in full, or a sentence that says it is damaged."""
+    try:
+        return np.asarray(frame[name].values)
+    except Exception as error:  # zarr, zstd and the checksum raise many kinds
+        raise StoreError(f"{path} is damaged: {name} cannot be read ({first_line(error)}); {_MEND}") from None
+
+
+def read_problem_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of the problem that the store carries."""
+    import zarr
+
+    folder = path / _PROBLEM
+    if not folder.is_dir():
+        return {}
+    try:
+        group = zarr.open_group(str(path), mode="r", zarr_format=3)[_PROBLEM]
+        assert isinstance(group, zarr.Group)
+        return {name: np.asarray(array[...]) for name, array in group.arrays()}
+    except Exception as error:
+        raise StoreError(f"{path} is damaged: its problem cannot be read ({first_line(error)})") from None
+
+
+_MEND = "run the command that made it again to solve those rows anew"
+
+
+def finished_blocks(outcome: NDArray[Any], block: int) -> list[int]:
+    """Blocks in which no row is unsolved."""
+    starts = range(0, len(outcome), block)
+    return [i for i, first in enumerate(starts) if (outcome[first : first + block] != UNSOLVED).all()]
+
+
+def _blocks_without_files(
+    path: Path, names: Sequence[str], finished: Sequence[int], rows: int, block: int
+) -> list[int]:
+    lost: set[int] = set()
+    for name in names:
+        folder = path / name / "c"
+        there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+        # Inputs are written when the store is made; answers as they come.
+        wanted = range(-(-rows // block)) if name == "x" else finished
+        lost.update(i for i in wanted if str(i) not in there)
+    return sorted(lost)
+
+
+def _rows_in_words(blocks: Sequence[int], block: int, rows: int) -> str:
+    spans = [f"{i * block} to {min((i + 1) * block, rows) - 1}" for i in blocks[:3]]
+    more = f" and {len(blocks) - 3} more blocks" if len(blocks) > 3 else ""
+    return f"rows {', '.join(spans)}{more}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what went wrong."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+# ---- making ------------------------------------------------------------------------------------------------
+
+
+class Builder:
+    """Make a store that appears whole or not at all: `append` rows, then `publish`."""
+
+    def __init__(
+        self,
+        path: Path,
+        sizes: Mapping[str, int],
+        *,
+        duals: bool,
+        block: int = BLOCK,
+        overwrite: bool = False,
+    ) -> None:
+        self._path, self._block = path, block
+        self._fields = stored_fields(sizes, duals)
+        self._rows = 0
+        with _telling_of_disk(path):
+            path.mkdir(parents=True, exist_ok=True)
+        self._lock = WriterLock(path)
+        try:
+            _check_free(path, overwrite)
+            with _telling_of_disk(path):
+                shutil.rmtree(path / _NEW, ignore_errors=True)
+                self._group = _create_arrays(path / _NEW, self._fields, sizes, block)
+        except BaseException:
+            self.abandon()
+            raise
+
+    @property
+    def rows(self) -> int:
+        """Rows appended so far."""
+        return self._rows
+
+    def append(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Add rows. Fields not given stay empty; `x` is always given."""
+        count = len(arrays["x"])
+        with _telling_of_disk(self._path), _whole_chunks():
+            for field in self._fields:
+                array = _array(self._group, field.name)
+                array.resize((self._rows + count, *array.shape[1:]))
+                if field.name in arrays:
+                    array[self._rows : self._rows + count] = np.asarray(arrays[field.name], dtype=field.dtype)
+        self._rows += count
+
+    def publish(self, attributes: Mapping[str, Any], problem_arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Make the store visible under its path."""
+        new = self._path / _NEW
+        with _telling_of_disk(self._path):
+            if problem_arrays:
+                inner = self._group.create_group(_PROBLEM)
+                for name, array in problem_arrays.items():
+                    _create_array(inner, name, np.asarray(array))
+            self._group.attrs.update(
+                {"format": FORMAT, "format_version": FORMAT_VERSION, "block": self._block, **attributes}
+            )
+            _consolidate(new)
+            # The file that makes it a store goes first when replacing and comes last when placing.
+            (self._path / _ROOT).unlink(missing_ok=True)
+            for name in _ENTRIES:
+                shutil.rmtree(self._path / name, ignore_errors=True)
+            for entry in sorted(new.iterdir(), key=lambda item: item.name == _ROOT):
+                entry.rename(self._path / entry.name)
+            new.rmdir()
+        self._lock.release()
+
+    def abandon(self) -> None:
+        """Remove what was begun."""
+        shutil.rmtree(self._path / _NEW, ignore_errors=True)
+        self._lock.release()
+        if self._path.is_dir() and not any(self._path.iterdir()):
+            self._path.rmdir()
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (self._path / _NEW).exists():
+            self.abandon()
+
+
+_ENTRIES = (*(field.name for field in ALL), _PROBLEM)
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    if (path / _ROOT).exists():
+        read_attributes(path)  # never delete what is not ours
+        if not overwrite:
+            raise StoreError(
+                f"{path} exists already; choose another path, or pass overwrite=True to replace it"
+            )
+        return
+    strange = sorted({entry.name for entry in path.iterdir()} - {LOCK, _NEW, *_ENTRIES})
+    if strange:
+        raise StoreError(
+            f"{path} exists and is not a dataset of feasibly ({strange[0]} is in it); choose another path"
+        )
+
+
+def _create_arrays(path: Path, fields: Sequence[Field], sizes: Mapping[str, int], block: int) -> zarr.Group:
+    import zarr
+
+    group = zarr.open_group(str(path), mode="w", zarr_format=3)
+    for field in fields:
+        names = ["row"] if field.dimension is None else ["row", field.dimension]
+        group.create_array(
+            field.name,
+            shape=field.shape(0, sizes),
+            chunks=field.shape(block, sizes),
+            dtype=field.dtype,
+            fill_value=field.fill,
+            compressors=_compressors(),
+            dimension_names=names,
+        )
+    return group
+
+
+def _create_array(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        chunks=tuple(max(size, 1) for size in values.shape),
+        dtype=values.dtype,
+        compressors=_compressors(),
+    )
+    array[...] = values
+
+
+def _compressors() -> list[Any]:
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    return [ZstdCodec(level=0), Crc32cCodec()]
+
+
+def _consolidate(path: Path) -> None:
+    import zarr
+
+    with warnings.catch_warnings():
+        # Zarr 3 notes that its specification has no word on this yet; xarray and zarr both read it.
+        warnings.filterwarnings("ignore", message=".*[Cc]onsolidated metadata.*")
+        warnings.filterwarnings("ignore", message=".*not recognized as a component.*")  # the lock file
+        zarr.consolidate_metadata(str(path), zarr_format=3)
+
+
+@contextmanager
+def _whole_chunks() -> Iterator[None]:
+    """Write every chunk, even one that holds only fill values: a missing file then always means a loss."""
+    import zarr
+
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        yield
+
+
+@contextmanager
+def _telling_of_disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what = "the disk is full" if full else (error.strerror or first_line(error))
+        raise StoreError(
+            f"{path} cannot be written: {what}. What was stored before is safe; mend that and run the same "
+            "command again"
+        ) from error
+
+
+def _array(group: zarr.Group, name: str) -> zarr.Array[Any]:
+    import zarr
+
+    array = group[name]
+    assert isinstance(array, zarr.Array)
+    return array
+
+
+# ---- writing -----------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """The one process that may add answers to an existing store."""
+
+    def __init__(self, path: Path) -> None:
+        self.attributes = read_attributes(path)
+        self.path = path
+        self.block = int(self.attributes["block"])
+        self._lock = WriterLock(path)
+        try:
+            # Between the first look and the lock another writer may have extended it.
+            self.attributes = read_attributes(path)
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self) -> None:
+        import zarr
+
+        for stray in self.path.glob("*/c/**/*.partial"):  # a chunk that a killed writer had begun
+            stray.unlink(missing_ok=True)
+        try:
+            group = zarr.open_group(str(self.path), mode="r+", zarr_format=3, use_consolidated=True)
+            names = {field.name for field in ALL}
+            self._arrays = {name: array for name, array in group.arrays() if name in names}
+            self.outcome: NDArray[np.int8] = np.asarray(self._arrays["outcome"][:])
+        except StoreError:
+            raise
+        except Exception as error:
+            raise StoreError(f"{self.path} is damaged: {first_line(error)}") from None
+
+    def __len__(self) -> int:
+        return len(self.outcome)
+
+    def read(self, name: str, rows: slice = slice(None)) -> NDArray[Any]:
+        """Rows of one array."""
+        try:
+            return np.asarray(self._arrays[name][rows])
+        except Exception as error:
+            raise StoreError(f"{self.path} is damaged: {name} cannot be read ({first_line(error)})") from None
+
+    def rows(self, index: int) -> slice:
+        """The rows of block `index`."""
+        return slice(index * self.block, min((index + 1) * self.block, len(self)))
+
+    def sound_blocks(self) -> set[int]:
+        """Finished blocks whose every array is there and passes its checksum."""
+        names = [name for name in self._arrays if name != "x"]
+        finished = finished_blocks(self.outcome, self.block)
+        lost = set(_blocks_without_files(self.path, names, finished, len(self), self.block))
+        sound = set()
+        for index in finished:
+            if index in lost:
+                continue
+            try:
+                for name in names:
+                    self.read(name, self.rows(index))
+            except StoreError:
+                continue
+            sound.add(index)
+        return sound
+
+    def forget(self, index: int) -> None:
+        """Mark a block unsolved before its arrays are written anew."""
+        with _telling_of_disk(self.path):
+            self._arrays[OUTCOME.name][self.rows(index)] = UNSOLVED
+        self.outcome[self.rows(index)] = UNSOLVED
+
+    def write(self, index: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Store the answers of block `index`: its arrays, then its outcome."""
+        rows = self.rows(index)
+        with _telling_of_disk(self.path), _whole_chunks():
+            for name, array in self._arrays.items():
+                if name not in ("x", OUTCOME.name):
+                    array[rows] = arrays[name]
+            self._arrays[OUTCOME.name][rows] = arrays[OUTCOME.name]
+        self.outcome[rows] = arrays[OUTCOME.name]
+
+    def extend(self, x: NDArray[np.float64]) -> None:
+        """Add unsolved rows with the inputs `x`. Readers see all of them or none."""
+        count, total = len(self), len(self) + len(x)
+        with _telling_of_disk(self.path), _whole_chunks():
+            for array in self._arrays.values():
+                array.resize((total, *array.shape[1:]))
+            self._arrays["x"][count:] = x
+            _consolidate(self.path)
+        self._open()
+
+    def note(self, provenance: Mapping[str, Any]) -> None:
+        """Replace the provenance."""
+        import zarr
+
+        with _telling_of_disk(self.path):
+            group = zarr.open_group(str(self.path), mode="r+", zarr_format=3, use_consolidated=True)
+            group.attrs["provenance"] = dict(provenance)
+            _consolidate(self.path)
+
+    def close(self) -> None:
+        """Let others write."""
+        self._lock.release()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
