@@ -95,8 +95,9 @@ def posterior_distribution(name: str, overconfidence: float, *, spread: float = 
     """Absolute errors of a posterior mean whose stated variance is `1 / overconfidence` of the true one.
 
     An instance has a true standard deviation s = `spread` x U(0.2, 1.8); its error is normal, folded and cut
-    at 1; the posterior states the variance s^2 / overconfidence. With overconfidence 1 it is exactly calibrated
-    and the total variance of the error is 2 MPV (before cutting); in general alpha = 1 + overconfidence.
+    at 1; the posterior states the variance s^2 / overconfidence. With overconfidence 1 it is exactly
+    calibrated and the total variance of the error is 2 MPV (before cutting); in general alpha is
+    1 + overconfidence.
     """
     if overconfidence <= 0:
         raise PromiseError("overconfidence must be positive.")

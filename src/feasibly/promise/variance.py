@@ -176,8 +176,9 @@ class AlphaReport:
         if not bad:
             return f"The hypothesis (alpha <= {self.limit:g}) is not contradicted: {measured}."
         return (
-            f"The hypothesis (alpha <= {self.limit:g}) is violated for {bad} of {self.alpha.size} outputs, "
-            f"beyond doubt for {sure}: {measured}. Bounds that rest on it are not promises."
+            f"The hypothesis (alpha <= {self.limit:g}) is violated for {bad} of {self.alpha.size} outputs "
+            f"(for {sure} the whole interval lies above it): {measured}. "
+            "Bounds that rest on it are no promises."
         )
 
 

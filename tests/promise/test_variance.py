@@ -1,0 +1,146 @@
+"""Variances of posterior predictions: the law of total variance, the paper's version, and alpha."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from feasibly.promise import (
+    PromiseError,
+    join_draws,
+    join_instances,
+    measure_alpha,
+    measure_spread,
+    spread_from_moments,
+)
+
+matrices = hnp.arrays(
+    np.float64,
+    st.tuples(st.integers(2, 6), st.integers(2, 7), st.integers(1, 3)),
+    elements=st.floats(-10, 10, width=32),
+)
+
+
+@given(predictions=matrices, seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_total_variance_is_the_variance_of_all_errors(predictions: np.ndarray, seed: int) -> None:
+    labels = np.random.default_rng(seed).normal(size=predictions.shape[1:])
+    report = measure_alpha(measure_spread(predictions), labels, resamples=5)
+    errors = labels - predictions
+    np.testing.assert_allclose(
+        report.total, errors.reshape(-1, errors.shape[2]).var(axis=0), atol=1e-9, rtol=1e-9
+    )
+
+
+@given(predictions=matrices, seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_the_papers_version_never_exceeds_twice_mpv_and_ignores_the_labels(predictions, seed) -> None:
+    spread = measure_spread(predictions)
+    rng = np.random.default_rng(seed)
+    near, far = rng.normal(size=spread.mean.shape), 1e3 * rng.normal(size=spread.mean.shape)
+    one, other = measure_alpha(spread, near, resamples=5), measure_alpha(spread, far, resamples=5)
+    assert one.paper is not None
+    assert (one.paper <= 2.0 * one.mpv * (1 + 1e-12) + 1e-12).all()
+    np.testing.assert_array_equal(one.paper, other.paper)
+    errors = near - predictions
+    by_hand = errors.var(axis=0).mean(axis=0) + errors.mean(axis=1).var(axis=0)
+    np.testing.assert_allclose(one.paper, by_hand, atol=1e-9)
+
+
+@given(predictions=matrices, cut=st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_streaming_either_way_changes_nothing(predictions: np.ndarray, cut: int) -> None:
+    whole = measure_spread(predictions)
+    k = min(cut, predictions.shape[1] - 1)
+    rows = join_instances([measure_spread(predictions[:, :k]), measure_spread(predictions[:, k:])])
+    twice = np.concatenate([predictions, predictions + 1.0, predictions])
+    parts = join_draws([measure_spread(predictions), measure_spread(twice[len(predictions) :])])
+    for joined, full in ((rows, whole), (parts, measure_spread(twice))):
+        np.testing.assert_allclose(joined.mean, full.mean, atol=1e-9)
+        np.testing.assert_allclose(joined.variance, full.variance, atol=1e-9)
+        np.testing.assert_allclose(joined.draw_mean, full.draw_mean, atol=1e-9)
+        np.testing.assert_allclose(joined.mpv, full.mpv, atol=1e-9)
+
+
+def _posterior(overconfidence: float, seed: int = 0):
+    """A centre that is off by as much as a calibrated posterior would spread, over `overconfidence`."""
+    rng = np.random.default_rng(seed)
+    labels = rng.normal(size=(400, 3))
+    centre = labels + 0.1 * rng.normal(size=labels.shape)
+    draws = centre + 0.1 / np.sqrt(overconfidence) * rng.normal(size=(300, *labels.shape))
+    return measure_spread(draws), labels
+
+
+def test_a_calibrated_posterior_measures_alpha_two() -> None:
+    reports = [measure_alpha(*_posterior(1.0, seed), seed=seed, resamples=200) for seed in range(20)]
+    alpha = np.array([report.alpha for report in reports])
+    assert alpha.mean() == pytest.approx(2.0, abs=0.03)
+    # Alpha sits on the limit itself, so one interval in forty should lie above it.
+    assert np.mean([report.surely_violated for report in reports]) < 0.1
+    for report in reports:
+        assert (report.alpha_lower < report.alpha).all()
+        assert (report.alpha < report.alpha_upper).all()
+        # Var|Z| = 1 - 2/pi: the absolute error of a calibrated normal posterior needs much less than 2.
+        np.testing.assert_allclose(report.needed, 1 - 2 / np.pi, rtol=0.3)
+
+
+def test_overconfidence_is_seen_by_the_right_version_and_not_by_the_papers() -> None:
+    report = measure_alpha(*_posterior(25.0), seed=1)
+    np.testing.assert_allclose(report.alpha, 26.0, rtol=0.2)
+    assert report.violated.all()
+    assert report.surely_violated.all()
+    assert not report.holds
+    assert (report.alpha_paper <= 2.0).all()
+    assert "violated for 3 of 3 outputs" in report.describe()
+
+
+def test_underconfidence_holds() -> None:
+    report = measure_alpha(*_posterior(0.25), seed=1)
+    assert report.holds
+    assert "not contradicted" in report.describe()
+
+
+def test_alphas_interval_covers_most_of_the_time() -> None:
+    hits = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        variance = np.full((300, 1), 0.01)
+        labels = rng.normal(0, 0.1, (300, 1))
+        report = measure_alpha(spread_from_moments(np.zeros((300, 1)), variance), labels, seed=seed)
+        hits += int(report.alpha_lower[0] <= 2.0 <= report.alpha_upper[0])
+    assert 50 <= hits <= 60
+
+
+def test_outputs_without_spread() -> None:
+    mean = np.zeros((10, 3))
+    labels = np.c_[np.zeros(10), np.arange(10.0), np.full(10, 0.1)]
+    report = measure_alpha(spread_from_moments(mean, np.zeros((10, 3))), labels)
+    assert report.alpha.tolist() == [1.0, np.inf, 1.0]
+    assert report.paper is None
+    assert report.violated.tolist() == [False, True, False]
+    assert not np.isnan(report.alpha_lower).any()
+    assert not np.isnan(report.alpha_upper).any()
+
+
+def test_bad_shapes_are_told() -> None:
+    spread = measure_spread(np.zeros((3, 4, 2)))
+    assert measure_spread(np.zeros((3, 4))).mean.shape == (4, 1)
+    with pytest.raises(PromiseError, match="two posterior draws"):
+        measure_spread(np.zeros((1, 4, 2)))
+    with pytest.raises(PromiseError, match="same shape"):
+        measure_alpha(spread, np.zeros((4, 3)))
+    with pytest.raises(PromiseError, match="at least two"):
+        measure_alpha(measure_spread(np.zeros((3, 1, 2))), np.zeros((1, 2)))
+    with pytest.raises(PromiseError, match="NaN"):
+        measure_spread(np.full((3, 4, 2), np.nan))
+    with pytest.raises(PromiseError, match="negative"):
+        spread_from_moments(np.zeros(3), -np.ones(3))
+    with pytest.raises(PromiseError, match="no blocks"):
+        join_instances([])
+    with pytest.raises(PromiseError, match="same draws"):
+        join_instances([spread, measure_spread(np.zeros((5, 4, 2)))])
+    with pytest.raises(PromiseError, match="measured from draws"):
+        join_draws([spread_from_moments(np.zeros(3), np.ones(3))])
+    with pytest.raises(PromiseError, match="same instances"):
+        join_draws([spread, measure_spread(np.zeros((3, 5, 2)))])
