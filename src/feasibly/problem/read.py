@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from feasibly.problem._costs import Costs, prices
+from feasibly.problem._unread import look_again
 from feasibly.problem.errors import Fault, FeasiblyError, MissingExtraError, ProblemError
 from feasibly.problem.grid import Grid
 
-Costs = ArrayLike | str | os.PathLike[str]
 Element = Mapping[str, Any]
 
 _UNMODELLED = {
@@ -51,14 +52,15 @@ def read_grid(source: str | os.PathLike[str], *, costs: Costs | None = None) -> 
     except IsADirectoryError:
         raise FeasiblyError(f"{str(path)!r} is a folder, not a grid file") from None
     except (powerio.PowerIOError, OSError, ValueError) as error:
-        raise FeasiblyError(f"{path.name} cannot be read as a grid: {_first_line(error)}") from None
+        raise FeasiblyError(f"{path.name} cannot be read as a grid: {_reason(error, path)}") from None
     network = module.value
     if not isinstance(network, powerio.BalancedNetwork):
         raise FeasiblyError(
             f"{path.name} holds a {type(network).__name__}; AC optimal power flow needs a balanced network"
         )
     notes = [f"{d.severity}: {d.message}" for d in module.diagnostics if d.severity != "info"]
-    return _assemble(network, name, notes, costs, _current_base(network, path))
+    faults, current_base = look_again(path, network.source_format)
+    return _assemble(network, name, notes, costs, faults, current_base)
 
 
 def _locate(source: str) -> tuple[Path, str]:
@@ -83,24 +85,27 @@ def _locate(source: str) -> tuple[Path, str]:
     )
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _reason(error: Exception, path: Path) -> str:
+    """powerio's first line without its code, or what is known better here."""
+    if path.suffix.lower() == ".json" and path.is_file():
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as wrong:
+            return f"it is not valid JSON ({wrong})"
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    if first.startswith("REQUEST.FORMAT.UNKNOWN") and path.is_file():
+        return "its format is not known; MATPOWER ends in .m, PSS/E in .raw, PowerModels in .json"
+    return re.sub(r"^[A-Z_]+(\.[A-Z_]+)+: ", "", first)
 
 
-def _current_base(network: Any, path: Path) -> float:
-    """What divides a current limit to give per unit.
-
-    Only PowerModels files carry any, and powerio hands them on as they stand: per unit where the file says
-    that it is, MVA at nominal voltage elsewhere.
-    """
-    if path.suffix.lower() != ".json" or all(branch["c_rating_a"] is None for branch in network.branches):
-        return float(network.base_mva)
-    document = json.loads(path.read_text(encoding="utf-8"))
-    return 1.0 if document.get("per_unit") else float(network.base_mva)
-
-
-def _assemble(network: Any, name: str, notes: list[str], costs: Costs | None, current_base: float) -> Grid:
-    faults: list[Fault] = []
+def _assemble(
+    network: Any,
+    name: str,
+    notes: list[str],
+    costs: Costs | None,
+    faults: list[Fault],
+    current_base: float | None,
+) -> Grid:
     warnings = list(notes)
     base = float(network.base_mva)
     if not (np.isfinite(base) and base > 0):
@@ -124,7 +129,9 @@ def _assemble(network: Any, name: str, notes: list[str], costs: Costs | None, cu
         if active:
             faults.append(Fault(f"{what}s", f"{active} in service, and the AC-OPF model here has none"))
     for number in sorted(isolated):
-        warnings.append(f"bus {number}: type 4 (isolated), left out")
+        dropped = [load["p"] for load in network.loads if load["bus"] == number]
+        also = f" with its load of {sum(dropped):g} MW" if dropped else ""
+        warnings.append(f"bus {number}: type 4 (isolated), left out{also}")
 
     generators, loads, shunts, branches = (kept[k] for k in ("generator", "load", "shunt", "branch"))
     faults += _check_buses(buses) + _check_generators(generators) + _check_branches(branches)
@@ -133,7 +140,7 @@ def _assemble(network: Any, name: str, notes: list[str], costs: Costs | None, cu
         faults.append(Fault("generators", "none is in service"))
     if not loads:
         faults.append(Fault("loads", "none is in service, so there is nothing to vary"))
-    prices = _prices(generators, costs, faults)
+    given = prices(generators, costs, faults)
     ends = [(place[b["from_id"]], place[b["to_id"]]) for _, b in branches]
     faults += _check_islands(buses, ends, warnings)
     if faults:
@@ -158,7 +165,7 @@ def _assemble(network: Any, name: str, notes: list[str], costs: Costs | None, cu
         "reference": np.array([i for i, bus in numbered if bus["kind"] == "REF"], dtype=np.int64),
         "gen_id": rows(generators),
         "gen_bus": at(generators),
-        "cost": prices * np.array([base**2, base, 1.0]),
+        "cost": given * np.array([base**2, base, 1.0]),
         "load_id": rows(loads),
         "load_bus": at(loads),
         "pd": column(loads, "p", base),
@@ -178,7 +185,7 @@ def _assemble(network: Any, name: str, notes: list[str], costs: Costs | None, cu
         "tap": np.where(tap == 0.0, 1.0, tap),
         "shift": np.deg2rad(column(branches, "shift")),
         "rate": _limit(branches, "rate_a", base),
-        "current": _limit(branches, "c_rating_a", current_base),
+        "current": _limit(branches, "c_rating_a", current_base or base),
         "angmin": angmin,
         "angmax": angmax,
         "position": _positions(network, buses),
@@ -229,7 +236,7 @@ def _check_finite(kind: str, elements: Iterable[tuple[int, Element]], keys: Sequ
 
 def _check_range(where: str, low: Any, high: Any, what: str, unit: str) -> list[Fault]:
     if low is None or high is None or np.isnan(low) or np.isnan(high):
-        return [Fault(where, f"a {what} limit is missing or not a number")]
+        return [Fault(where, f"its {what} limits must both be numbers")]
     if low > high:
         return [Fault(where, f"{what} limits are crossed: {low:g} > {high:g} {unit}".rstrip())]
     return []
@@ -240,6 +247,9 @@ def _check_buses(buses: Sequence[Element]) -> list[Fault]:
     for bus in buses:
         where = f"bus {bus['id']}"
         faults += _check_range(where, bus["vmin"], bus["vmax"], "voltage", "p.u.")
+        if bus["vmin"] is not None and bus["vmin"] < 0:
+            what = f"the lower voltage limit must not be negative, got {bus['vmin']:g} p.u."
+            faults.append(Fault(where, what))
         if bus["vmax"] is not None and bus["vmax"] <= 0:
             faults.append(Fault(where, f"the upper voltage limit must be positive, got {bus['vmax']:g} p.u."))
     return faults
@@ -327,87 +337,3 @@ def _positions(network: Any, buses: Sequence[Element]) -> NDArray[np.float64]:
         if longitude is not None and latitude is not None:
             found[i] = longitude, latitude
     return found
-
-
-def _prices(
-    generators: Sequence[tuple[int, Element]], costs: Costs | None, faults: list[Fault]
-) -> NDArray[np.float64]:
-    """`c2, c1, c0` in $/MW^2h, $/MWh and $/h for each generator in service."""
-    if costs is not None:
-        return _given_prices(generators, costs, faults)
-    prices = np.zeros((len(generators), 3))
-    missing = []
-    for i, (row, generator) in enumerate(generators):
-        where = f"generator {row} (bus {generator['bus']})"
-        cost = generator["cost"]
-        if cost is None:
-            missing.append(where)
-            continue
-        if cost["model"] != 2:
-            faults.append(
-                Fault(where, "has a piecewise-linear cost; only polynomials up to degree 2 are modelled")
-            )
-            continue
-        terms = [float(c) for c in cost["coeffs"]][: int(cost["ncost"])]
-        if not all(np.isfinite(terms)):
-            faults.append(Fault(where, "has a cost that is not a finite number"))
-        elif any(terms[:-3]):
-            degree = len(terms) - 1 - next(i for i, c in enumerate(terms) if c)
-            faults.append(
-                Fault(where, f"has a cost of degree {degree}; only polynomials up to degree 2 are modelled")
-            )
-        else:
-            last = terms[-3:]
-            prices[i, 3 - len(last) :] = last
-    if len(missing) == len(generators) and missing:
-        advice = "this file carries none; pass costs= a table of c2, c1, c0 (a row a generator in service)"
-        faults.append(Fault("generation costs", advice))
-    else:
-        faults += [Fault(where, "has no cost; pass costs= a table of c2, c1, c0") for where in missing]
-    return prices
-
-
-def _given_prices(
-    generators: Sequence[tuple[int, Element]], costs: Costs, faults: list[Fault]
-) -> NDArray[np.float64]:
-    if isinstance(costs, (str, os.PathLike)):
-        return _prices_from_csv(generators, Path(costs), faults)
-    table = np.asarray(costs, dtype=np.float64)
-    if table.shape != (len(generators), 3):
-        what = (
-            f"expected {len(generators)} rows of c2, c1, c0 (one a generator in service), "
-            f"got shape {table.shape}"
-        )
-        faults.append(Fault("costs", what))
-    elif not np.isfinite(table).all():
-        faults.append(Fault("costs", "every entry must be a finite number"))
-    else:
-        return table
-    return np.zeros((len(generators), 3))
-
-
-def _prices_from_csv(
-    generators: Sequence[tuple[int, Element]], path: Path, faults: list[Fault]
-) -> NDArray[np.float64]:
-    prices = np.zeros((len(generators), 3))
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.DictReader(file))
-    except OSError as error:
-        faults.append(Fault("costs", f"{path} cannot be read: {error.strerror}"))
-        return prices
-    given = {}
-    for number, line in enumerate(lines, start=2):
-        try:
-            given[int(line["generator"])] = [float(line[key]) for key in ("c2", "c1", "c0")]
-        except (KeyError, TypeError, ValueError):
-            faults.append(
-                Fault(f"costs, line {number}", "needs the columns generator, c2, c1, c0, all numbers")
-            )
-            return prices
-    for i, (row, generator) in enumerate(generators):
-        if row in given:
-            prices[i] = given[row]
-        else:
-            faults.append(Fault(f"generator {row} (bus {generator['bus']})", f"has no line in {path.name}"))
-    return prices
