@@ -98,9 +98,7 @@ def render(result: dict[str, Any]) -> str:
         f"for a valid bound). Measured on {result['machine']}, one core, commit `{result['commit'][:10]}`."
     ]
     for confidence in CONFIDENCES:
-        said.append(
-            f"Confidence {confidence:g}, bounds that need no hypothesis (`bernstein` knows the true variance):"
-        )
+        said.append(f"Confidence {confidence:g}, no hypothesis needed (`bernstein` knows the true variance):")
         said.append(_table(result["simple"], confidence))
     said.append(
         "Errors of a simulated posterior, alpha = 2 assumed. The true alpha is "
