@@ -66,14 +66,12 @@ def run(repetitions: int, seed: int) -> dict[str, Any]:
     return {
         "benchmark": "coverage",
         "machine": platform.machine(),
-        "processor": platform.processor() or "not stated",
+        "processor": _processor(),
         "cores": os.cpu_count(),
         "cores_used": 1,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "commit": subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
-        ).stdout.strip(),
+        "commit": _commit(),
         "repetitions": repetitions,
         "seed": seed,
         "seconds": round(time.perf_counter() - start, 1),
@@ -82,6 +80,22 @@ def run(repetitions: int, seed: int) -> dict[str, Any]:
         "simple": _rows(simple),
         "posterior": _rows(posterior),
     }
+
+
+def _processor() -> str:
+    listed = Path("/proc/cpuinfo")
+    if listed.exists():
+        for line in listed.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "not stated"
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or "unknown"
 
 
 def _rows(table: np.ndarray) -> list[dict[str, Any]]:

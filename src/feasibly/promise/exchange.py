@@ -29,6 +29,8 @@ from feasibly.promise._check import Array, Flags, PromiseError, check_array, che
 
 _STATISTICS = ("location", "more leverage", "less leverage", "largest leverage")
 _SHRINK = 0.1
+_LARGEST = 2000
+"""Rows of a batch that enter the permutation tests; a random choice of rows keeps them valid and affordable."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,11 +200,14 @@ def _permutation_p(
     reference: Reference, white: Array, leverage: Array, permutations: int, seed: int
 ) -> Array:
     """Valid p-values of four statistics: (1 + regroupings at least as extreme) / (1 + regroupings)."""
+    rng = np.random.default_rng(seed)
+    if len(white) > _LARGEST:
+        chosen = rng.choice(len(white), _LARGEST, replace=False)
+        white, leverage = white[chosen], leverage[chosen]
     size = len(white)
     both = np.concatenate([reference.leverage, leverage])
     points = np.concatenate([reference.inputs, white])
     points = points - points.mean(axis=0)
-    rng = np.random.default_rng(seed)
     total = len(both)
     groups = np.zeros((permutations + 1, total))
     groups[0, total - size :] = 1.0
