@@ -126,3 +126,9 @@ def test_bad_inputs_are_told(reference, call, said: str) -> None:
     with pytest.raises(PromiseError) as caught:
         call(reference)
     assert said in str(caught.value)
+
+
+def test_a_very_large_batch_is_affordable(reference) -> None:
+    check = check_batch(reference, _inputs(np.random.default_rng(10), 30_000), permutations=399)
+    assert check.p_values.shape == (30_000,)
+    assert not check.alarm

@@ -30,7 +30,7 @@ from feasibly.promise._check import Array, Flags, PromiseError, check_array, che
 _STATISTICS = ("location", "more leverage", "less leverage", "largest leverage")
 _SHRINK = 0.1
 _LARGEST = 2000
-"""Rows of a batch that enter the permutation tests; a random choice of rows keeps them valid and affordable."""
+"""Rows of a batch that enter the permutation tests; choosing rows at random keeps them valid."""
 
 
 @dataclass(frozen=True, eq=False)
