@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.experimental import checkify
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.problem.errors import Fault
+from feasibly.problem.errors import Fault, is_spread
 from feasibly.problem.precision import double, twin
 
 if TYPE_CHECKING:
@@ -68,29 +70,35 @@ def check_data(
             Fault("inputs", f"exactly one of box, spread and sampler says how they are drawn; given: {said}")
         )
     ends: tuple[Array, Array] | None = None
-    if box is not None:
+    if box is not None and not (isinstance(box, (tuple, list)) and len(box) == 2):
+        faults.append(Fault("box", "must be a pair (low, high)"))
+    elif box is not None:
         ends = _vector("box low", box[0], faults), _vector("box high", box[1], faults)
         if len(ends[0]) != len(ends[1]):
             faults.append(Fault("box", f"low has {len(ends[0])} entries and high has {len(ends[1])}"))
             ends = None
-        elif not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
+        elif np.isinf(ends[0]).any() or np.isinf(ends[1]).any():
             faults.append(Fault("box", "both ends must be finite"))
         elif (ends[0] > ends[1]).any():
             faults.append(Fault("box", f"low exceeds high at {_places(ends[0] > ends[1])}"))
-    if spread is not None and not 0.0 <= float(spread) < np.inf:
-        faults.append(Fault("spread", f"must be zero or more, not {spread}"))
+    if spread is not None and not is_spread(spread):
+        faults.append(Fault("spread", f"must be a number of zero or more, not {spread!r}"))
+        spread = None
+    if sampler is not None and not callable(sampler):
+        faults.append(Fault("sampler", f"must be a function of a generator, got {type(sampler).__name__}"))
 
     middle: Array
     if nominal is not None:
         middle = _vector("nominal", nominal, faults)
-        if not np.isfinite(middle).all():
-            faults.append(Fault("nominal", f"not finite at {_places(~np.isfinite(middle))}"))
+        if np.isinf(middle).any():
+            faults.append(Fault("nominal", f"not finite at {_places(np.isinf(middle))}"))
         if ends is not None and len(middle) != len(ends[0]):
             faults.append(Fault("nominal", f"has {len(middle)} entries and the box has {len(ends[0])}"))
     elif ends is not None:
         middle = (ends[0] + ends[1]) / 2.0
     else:
-        faults.append(Fault("nominal", "is needed where no box is given"))
+        if box is None:
+            faults.append(Fault("nominal", "is needed where no box is given"))
         middle = np.zeros(0)
 
     first = _vector("start", start, faults) if start is not None else _middle(low, high)
@@ -144,6 +152,9 @@ def _names(
 ) -> tuple[str, ...]:
     if names is None:
         return tuple(f"{prefix}{i}" for i in range(size))
+    if isinstance(names, str):
+        faults.append(Fault(where, "must be a list of names, not one text"))
+        return ()
     chosen = tuple(str(name) for name in names)
     if len(chosen) != size:
         faults.append(Fault(where, f"has {len(chosen)} names for {size} values"))
@@ -156,6 +167,8 @@ def _names(
 def _uncovered(blocks: Mapping[str, slice], size: int) -> list[Fault]:
     position = 0
     for name, part in blocks.items():
+        if not isinstance(part, slice):
+            return [Fault("blocks", f"block {name!r} must be a slice, got {type(part).__name__}")]
         if part.step not in (None, 1) or part.start != position or part.stop is None or part.stop < position:
             return [Fault("blocks", f"block {name!r} must start at {position}, where the one before it ends")]
         position = part.stop
@@ -186,6 +199,7 @@ def check_functions(problem: Problem) -> list[Fault]:
         found = _traced(which, function, problem, rows)
         if not found and problem.spec is None:  # the built-in families check their arrays instead
             found = _finite(which, function, problem)
+            _warn_of_rounded(which, function, problem)
         faults += found
     if problem.violation is not None and rows.get("violation") != rows.get("inequality"):
         had = rows.get("inequality", 0)
@@ -215,11 +229,28 @@ def _traced(which: str, function: Callable[..., Any], problem: Problem, rows: di
 
 
 def _finite(which: str, function: Callable[..., Any], problem: Problem) -> list[Fault]:
+    # JAX answers y[5] of two outputs with y[1] and says nothing; checkify makes it say so.
+    checked = checkify.checkify(twin(function), errors=checkify.index_checks)
     with double():
-        value = np.asarray(jax.jit(twin(function))(problem.nominal, problem.start))
+        wrong, found = jax.jit(checked)(problem.nominal, problem.start)
+        value, message = np.asarray(found), wrong.get()
+    if message is not None:
+        return [Fault(which, message.splitlines()[0].strip().rstrip("."))]
     if np.isfinite(value).all():
         return []
     at = "" if value.ndim == 0 else f" at {_places(~np.isfinite(value))}"
     return [
         Fault(which, f"is not finite{at} for the nominal input and the starting point; pass another start")
     ]
+
+
+def _warn_of_rounded(which: str, function: Callable[..., Any], problem: Problem) -> None:
+    """Constants made by `jax.numpy` outside `double()` carry errors of 1e-8 into everything measured."""
+    with double():
+        constants = jax.make_jaxpr(twin(function))(problem.nominal, problem.start).consts
+    if any(isinstance(constant, jax.Array) and constant.dtype == np.float32 for constant in constants):
+        warnings.warn(
+            f"{which} of problem {problem.name!r} uses a jax.numpy array of float32 as a constant, which is "
+            "exact to seven digits only; make it a numpy array",
+            stacklevel=5,
+        )

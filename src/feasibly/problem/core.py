@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.problem.errors import Fault, ProblemError
+from feasibly.problem.errors import Fault, ProblemError, is_spread
 from feasibly.problem.precision import double, twin
 
 Function = Callable[[Any, Any], Any]
@@ -149,8 +149,8 @@ class Problem:
                     ],
                 )
             return self._box
-        chosen = self.spread if spread is None else float(spread)
-        if not 0.0 <= chosen < np.inf:
+        chosen = self.spread if spread is None else spread
+        if not is_spread(chosen):
             raise ProblemError(
                 f"problem {self.name!r}", [Fault("spread", f"must be zero or more, not {chosen}")]
             )
@@ -211,21 +211,14 @@ class Problem:
 
     def check_rows(self, x: ArrayLike, y: ArrayLike | None = None) -> tuple[Array, Array]:
         """`x` and `y` as float64 matrices of matching rows, or a `ProblemError` that says what is wrong."""
-        faults = []
-        x = np.asarray(x, dtype=np.float64)
-        if x.ndim != 2 or x.shape[1] != self.n_inputs:
-            faults.append(Fault("inputs", f"expected shape (rows, {self.n_inputs}), got {x.shape}"))
-        if y is None:
-            y = np.zeros((len(x), 0))
-        else:
-            y = np.asarray(y, dtype=np.float64)
-            if y.ndim != 2 or y.shape[1] != self.n_outputs:
-                faults.append(Fault("outputs", f"expected shape (rows, {self.n_outputs}), got {y.shape}"))
-            elif not faults and len(x) != len(y):
-                faults.append(Fault("rows", f"{len(x)} inputs and {len(y)} outputs"))
+        faults: list[Fault] = []
+        rows = _matrix("inputs", x, self.n_inputs, faults)
+        answers = np.zeros((len(rows), 0)) if y is None else _matrix("outputs", y, self.n_outputs, faults)
+        if not faults and len(rows) != len(answers):
+            faults.append(Fault("rows", f"{len(rows)} inputs and {len(answers)} outputs"))
         if faults:
             raise ProblemError(f"data for problem {self.name!r}", faults)
-        return x, y
+        return rows, answers
 
     # ---- identity --------------------------------------------------------------------------------------
 
@@ -270,6 +263,17 @@ class Problem:
             "a Problem holds Python functions and is not pickled; pass the problem itself, or its spec for "
             "a built-in family (feasibly.problem.from_spec)"
         )
+
+
+def _matrix(where: str, values: ArrayLike, width: int, faults: list[Fault]) -> Array:
+    try:
+        matrix = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        faults.append(Fault(where, f"expected {width} numbers a row"))
+        return np.zeros((0, width))
+    if matrix.ndim != 2 or matrix.shape[1] != width:
+        faults.append(Fault(where, f"expected shape (rows, {width}), got {matrix.shape}"))
+    return matrix
 
 
 def _chunks(rows: int) -> Iterator[slice]:

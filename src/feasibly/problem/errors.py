@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,19 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
+
+
+def is_whole(value: object) -> bool:
+    """Whether `value` is a whole number, of whatever type."""
+    try:
+        return bool(int(value) == value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def is_spread(value: object) -> bool:
+    """Whether `value` can say how far inputs vary around nominal."""
+    return isinstance(value, numbers.Real) and 0.0 <= value < float("inf")
 
 
 class ProblemError(FeasiblyError, ValueError):

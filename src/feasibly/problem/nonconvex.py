@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import Fault, ProblemError
+from feasibly.problem.errors import Fault, ProblemError, is_whole
 
 
 def nonconvex(variables: int, equalities: int, inequalities: int, seed: int = 17) -> Problem:
@@ -19,11 +19,12 @@ def nonconvex(variables: int, equalities: int, inequalities: int, seed: int = 17
     """
     sizes = {"variables": variables, "equalities": equalities, "inequalities": inequalities}
     faults = [
-        Fault(key, f"must be a whole number, got {value!r}")
+        Fault(key, f"must be a whole number of at least 1, got {value!r}")
         for key, value in sizes.items()
-        if int(value) != value
+        if not is_whole(value) or value < 1
     ]
-    faults += [Fault(key, f"must be at least 1, got {value}") for key, value in sizes.items() if value < 1]
+    if not is_whole(seed) or not 0 <= seed < 2**64:
+        faults.append(Fault("seed", f"must be a whole number of zero or more and below 2**64, got {seed!r}"))
     if not faults and equalities >= variables:
         what = f"{equalities} leave no freedom for {variables} variables; there must be fewer"
         faults.append(Fault("equalities", what))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import Fault, ProblemError
+from feasibly.problem.errors import Fault, ProblemError, is_whole
 
 DESIGNS = ("uniform", "sobol")
 
@@ -24,10 +24,10 @@ def sample(
         design: `uniform`, or `sobol` for a scrambled sequence that covers the range more evenly.
     """
     faults = []
-    if int(count) != count or count < 0:
+    if not is_whole(count) or count < 0:
         faults.append(Fault("count", f"must be a whole number of rows, got {count}"))
-    if int(seed) != seed or seed < 0:
-        faults.append(Fault("seed", f"must be a whole number of zero or more, got {seed}"))
+    if not is_whole(seed) or not 0 <= seed < 2**64:
+        faults.append(Fault("seed", f"must be a whole number of zero or more and below 2**64, got {seed}"))
     if design not in DESIGNS:
         faults.append(Fault("design", f"must be one of {', '.join(DESIGNS)}, got {design!r}"))
     box = problem.box(spread)
