@@ -20,7 +20,7 @@ _PATIENCE = 30.0
 """Seconds to wait for a scheduler to answer and for a first worker."""
 
 
-class _Carrier(distributed.WorkerPlugin):  # type: ignore[misc]
+class _Carrier(distributed.WorkerPlugin):
     """Brings the solver to every worker, those that join or restart later included."""
 
     def __init__(self, digest: str, payload: bytes) -> None:

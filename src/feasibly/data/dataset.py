@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feasibly.data.reading import open_frame, read_problem_arrays, read_values
 from feasibly.data.schema import (
     ALL,
-    BLOCK,
+    CHUNK,
     DUALS,
+    LARGEST_BLOCK,
     OUTCOME,
     UNSOLVED,
     Provenance,
@@ -27,7 +29,7 @@ from feasibly.data.schema import (
     versions_now,
 )
 from feasibly.data.split import VALIDATION, Keys, Split, first_of_each, row_keys, split_rows
-from feasibly.data.store import Builder, open_frame, read_problem_arrays, read_values
+from feasibly.data.store import Builder
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import describe, rebuild
@@ -152,7 +154,7 @@ class Dataset:
         if overwrite and self.path is not None and where.exists() and where.samefile(self.path):
             raise StoreError(f"{where} is the store these rows are read from; choose another path")
         arrays = {field.name: self._column(field.name) for field in ALL if field.name in self._frame}
-        block = block_rows(self.problem) if self.provenance.source == "label" else 16 * BLOCK
+        block = block_rows(self.problem) if self.provenance.source == "label" else CHUNK
         with Builder(
             where, sizes_of(self.problem), duals=self.duals is not None, block=block, overwrite=overwrite
         ) as builder:
@@ -255,7 +257,7 @@ class Dataset:
         for code in sorted(set(self.outcome[~self.solved].tolist())):
             where = self.rows[self.outcome == code]
             listed = ", ".join(map(str, where))
-            advice = "They have no answer yet." if code == UNSOLVED else Outcome(code).advice
+            advice = "They have no answer yet." if code == UNSOLVED else _outcome(code).advice
             lines.append(f"  - {outcome_name(code)}, {len(where)} rows ({listed}): {advice}")
         failed = len(self) - self.n_labels
         raise LabelError(f"{failed} of {len(self)} rows are not labels:\n" + "\n".join(lines))
@@ -303,13 +305,17 @@ class Dataset:
 
 def outcome_name(code: int) -> str:
     """The name of an outcome's code, the one for rows without an answer included."""
-    return "UNSOLVED" if code == UNSOLVED else Outcome(code).name
+    return "UNSOLVED" if code == UNSOLVED else _outcome(code).name
+
+
+def _outcome(code: int) -> Outcome:
+    return next(outcome for outcome in Outcome if outcome.value == code)
 
 
 def block_rows(problem: Problem) -> int:
     """Rows a block, about a third of a second of solving: 32 on small problems, 1 on large grids."""
     fitting = max(1, 8192 // max(problem.n_outputs, 1))
-    return min(2 * BLOCK, 1 << (fitting.bit_length() - 1))
+    return min(LARGEST_BLOCK, 1 << (fitting.bit_length() - 1))
 
 
 def store_header(problem: Problem, provenance: Provenance) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -21,9 +21,12 @@ FORMAT_VERSION = 1
 UNSOLVED = -1
 """The outcome of a row that nobody has answered yet; every other code is an `Outcome`."""
 
-BLOCK = 16
-"""Rows solved, sent and stored together, more or less (`block_rows` fits it to the problem). The number of workers
-has no say in it, and a store is chunked by it, so that a block is written whole or not at all."""
+LARGEST_BLOCK = 32
+"""Rows solved, sent and stored together, at most. The number of workers has no say in it, and a store
+is chunked by blocks, so that one is written whole or not at all."""
+
+CHUNK = 256
+"""Rows a chunk of a store that was not solved block by block."""
 
 Arrays = dict[str, NDArray[Any]]
 

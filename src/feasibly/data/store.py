@@ -11,7 +11,6 @@ What keeps a row whole:
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +24,17 @@ from numpy.typing import NDArray
 
 from feasibly.data._lock import NAME as LOCK
 from feasibly.data._lock import WriterLock
+from feasibly.data.reading import (
+    NEW,
+    PROBLEM,
+    ROOT,
+    blocks_without_files,
+    finished_blocks,
+    first_line,
+    read_attributes,
+)
 from feasibly.data.schema import (
     ALL,
-    BLOCK,
     FORMAT,
     FORMAT_VERSION,
     OUTCOME,
@@ -38,123 +45,7 @@ from feasibly.data.schema import (
 )
 
 if TYPE_CHECKING:
-    import xarray as xr
     import zarr
-
-_NEW = ".new"
-_PROBLEM = "problem"
-_ROOT = "zarr.json"
-
-
-# ---- reading -----------------------------------------------------------------------------------------------
-
-
-def read_attributes(path: Path) -> dict[str, Any]:
-    """The attributes of the store at `path`, once it is sure that this version can read it."""
-    if not path.exists():
-        raise StoreError(f"there is no dataset at {path}")
-    root = path / _ROOT
-    if not root.is_file():
-        unfinished = path.is_dir() and any((path / name).exists() for name in (_NEW, LOCK))
-        if unfinished:
-            raise StoreError(
-                f"{path} was interrupted while it was being made; run the command that makes it again"
-            )
-        raise StoreError(f"{path} is not a dataset of feasibly (it has no {_ROOT})")
-    try:
-        attributes = json.loads(root.read_text(encoding="utf-8"))["attributes"]
-        stored, version = attributes.get("format"), attributes.get("format_version")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise StoreError(f"{path} is damaged: its {_ROOT} cannot be read") from None
-    if stored != FORMAT:
-        raise StoreError(f"{path} is a Zarr store, but not a dataset of feasibly")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise StoreError(
-            f"{path} was written in format {version} by a newer feasibly and this one reads up to "
-            f"{FORMAT_VERSION}; upgrade feasibly"
-        )
-    return dict(attributes)
-
-
-def open_frame(path: Path) -> xr.Dataset:
-    """The store as an xarray dataset, arrays read when asked for. Finished blocks must all be there."""
-    import xarray as xr
-
-    attributes = read_attributes(path)
-    try:
-        frame = xr.open_zarr(path, consolidated=True, chunks=None, decode_cf=False, zarr_format=3)
-    except Exception as error:  # whatever xarray and zarr make of damaged metadata
-        raise StoreError(f"{path} is damaged: {first_line(error)}") from None
-    missing = [name for name in ("x", "y", "objective", "outcome") if name not in frame]
-    if missing:
-        raise StoreError(f"{path} is damaged: it has no {', '.join(missing)}")
-    block = int(attributes["block"])
-    outcome = read_values(frame, "outcome", path)
-    lost = _blocks_without_files(
-        path, [str(name) for name in frame.data_vars], finished_blocks(outcome, block), len(outcome), block
-    )
-    if lost:
-        raise StoreError(
-            f"{path} is truncated: {_rows_in_words(lost, block, len(outcome))} lack files; {_MEND}"
-        )
-    return frame
-
-
-def read_values(frame: xr.Dataset, name: str, path: Path | None) -> NDArray[Any]:
-    """One array in full, or a sentence that says it is damaged."""
-    try:
-        return np.asarray(frame[name].values)
-    except Exception as error:  # zarr, zstd and the checksum raise many kinds
-        raise StoreError(f"{path} is damaged: {name} cannot be read ({first_line(error)}); {_MEND}") from None
-
-
-def read_problem_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of the problem that the store carries."""
-    import zarr
-
-    folder = path / _PROBLEM
-    if not folder.is_dir():
-        return {}
-    try:
-        group = zarr.open_group(str(path), mode="r", zarr_format=3)[_PROBLEM]
-        assert isinstance(group, zarr.Group)
-        return {name: np.asarray(array[...]) for name, array in group.arrays()}
-    except Exception as error:
-        raise StoreError(f"{path} is damaged: its problem cannot be read ({first_line(error)})") from None
-
-
-_MEND = "run the command that made it again to solve those rows anew"
-
-
-def finished_blocks(outcome: NDArray[Any], block: int) -> list[int]:
-    """Blocks in which no row is unsolved."""
-    starts = range(0, len(outcome), block)
-    return [i for i, first in enumerate(starts) if (outcome[first : first + block] != UNSOLVED).all()]
-
-
-def _blocks_without_files(
-    path: Path, names: Sequence[str], finished: Sequence[int], rows: int, block: int
-) -> list[int]:
-    lost: set[int] = set()
-    for name in names:
-        folder = path / name / "c"
-        there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-        # Inputs are written when the store is made; answers as they come.
-        wanted = range(-(-rows // block)) if name == "x" else finished
-        lost.update(i for i in wanted if str(i) not in there)
-    return sorted(lost)
-
-
-def _rows_in_words(blocks: Sequence[int], block: int, rows: int) -> str:
-    spans = [f"{i * block} to {min((i + 1) * block, rows) - 1}" for i in blocks[:3]]
-    more = f" and {len(blocks) - 3} more blocks" if len(blocks) > 3 else ""
-    return f"rows {', '.join(spans)}{more}"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what went wrong."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
 
 # ---- making ------------------------------------------------------------------------------------------------
 
@@ -168,7 +59,7 @@ class Builder:
         sizes: Mapping[str, int],
         *,
         duals: bool,
-        block: int = BLOCK,
+        block: int,
         overwrite: bool = False,
     ) -> None:
         self._path, self._block = path, block
@@ -180,8 +71,8 @@ class Builder:
         try:
             _check_free(path, overwrite)
             with _telling_of_disk(path):
-                shutil.rmtree(path / _NEW, ignore_errors=True)
-                self._group = _create_arrays(path / _NEW, self._fields, sizes, block)
+                shutil.rmtree(path / NEW, ignore_errors=True)
+                self._group = _create_arrays(path / NEW, self._fields, sizes, block)
         except BaseException:
             self.abandon()
             raise
@@ -204,10 +95,10 @@ class Builder:
 
     def publish(self, attributes: Mapping[str, Any], problem_arrays: Mapping[str, NDArray[Any]]) -> None:
         """Make the store visible under its path."""
-        new = self._path / _NEW
+        new = self._path / NEW
         with _telling_of_disk(self._path):
             if problem_arrays:
-                inner = self._group.create_group(_PROBLEM)
+                inner = self._group.create_group(PROBLEM)
                 for name, array in problem_arrays.items():
                     _create_array(inner, name, np.asarray(array))
             self._group.attrs.update(
@@ -215,17 +106,17 @@ class Builder:
             )
             _consolidate(new)
             # The file that makes it a store goes first when replacing and comes last when placing.
-            (self._path / _ROOT).unlink(missing_ok=True)
+            (self._path / ROOT).unlink(missing_ok=True)
             for name in _ENTRIES:
                 shutil.rmtree(self._path / name, ignore_errors=True)
-            for entry in sorted(new.iterdir(), key=lambda item: item.name == _ROOT):
+            for entry in sorted(new.iterdir(), key=lambda item: item.name == ROOT):
                 entry.rename(self._path / entry.name)
             new.rmdir()
         self._lock.release()
 
     def abandon(self) -> None:
         """Remove what was begun."""
-        shutil.rmtree(self._path / _NEW, ignore_errors=True)
+        shutil.rmtree(self._path / NEW, ignore_errors=True)
         self._lock.release()
         if self._path.is_dir() and not any(self._path.iterdir()):
             self._path.rmdir()
@@ -236,22 +127,22 @@ class Builder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (self._path / _NEW).exists():
+        if (self._path / NEW).exists():
             self.abandon()
 
 
-_ENTRIES = (*(field.name for field in ALL), _PROBLEM)
+_ENTRIES = (*(field.name for field in ALL), PROBLEM)
 
 
 def _check_free(path: Path, overwrite: bool) -> None:
-    if (path / _ROOT).exists():
+    if (path / ROOT).exists():
         read_attributes(path)  # never delete what is not ours
         if not overwrite:
             raise StoreError(
                 f"{path} exists already; choose another path, or pass overwrite=True to replace it"
             )
         return
-    strange = sorted({entry.name for entry in path.iterdir()} - {LOCK, _NEW, *_ENTRIES})
+    strange = sorted({entry.name for entry in path.iterdir()} - {LOCK, NEW, *_ENTRIES})
     if strange:
         raise StoreError(
             f"{path} exists and is not a dataset of feasibly ({strange[0]} is in it); choose another path"
@@ -385,7 +276,7 @@ class Writer:
         """Finished blocks whose every array is there and passes its checksum."""
         names = [name for name in self._arrays if name != "x"]
         finished = finished_blocks(self.outcome, self.block)
-        lost = set(_blocks_without_files(self.path, names, finished, len(self), self.block))
+        lost = set(blocks_without_files(self.path, names, finished, len(self), self.block))
         sound = set()
         for index in finished:
             if index in lost:
@@ -423,15 +314,6 @@ class Writer:
             self._arrays["x"][count:] = x
             _consolidate(self.path)
         self._open()
-
-    def note(self, provenance: Mapping[str, Any]) -> None:
-        """Replace the provenance."""
-        import zarr
-
-        with _telling_of_disk(self.path):
-            group = zarr.open_group(str(self.path), mode="r+", zarr_format=3, use_consolidated=True)
-            group.attrs["provenance"] = dict(provenance)
-            _consolidate(self.path)
 
     def close(self) -> None:
         """Let others write."""
