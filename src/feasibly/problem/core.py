@@ -47,7 +47,8 @@ class Problem:
         name: what to call the problem in tables and messages.
         spec: how a built-in family describes itself on disk; users leave it out.
 
-    The functions must capture NumPy arrays, not `jax.numpy` ones, for their constants (see `precision`).
+    The functions must capture NumPy arrays, not `jax.numpy` ones, for their constants (see `precision`). They
+    are copied here: an array that is changed later does not change the problem.
 
     Raises:
         ProblemError: with every fault found: shapes, crossed bounds, NaN at the nominal point, a function
@@ -75,12 +76,15 @@ class Problem:
         spec: Mapping[str, Any] | None = None,
     ) -> None:
         from feasibly.problem._check import check_data, check_functions
+        from feasibly.problem._own import own_constants
 
         self.name = str(name)
-        self.objective = objective
-        self.equality = equality
-        self.inequality = inequality
-        self.violation = violation
+        # A user's arrays are theirs: their own float32 code may be using them (see `_own`).
+        keep = own_constants if spec is None else _as_it_is
+        self.objective = keep(objective)
+        self.equality = keep(equality)
+        self.inequality = keep(inequality)
+        self.violation = keep(violation)
         self.sampler = sampler
         self.spec = spec
         faults, data = check_data(
@@ -263,6 +267,10 @@ class Problem:
             "a Problem holds Python functions and is not pickled; pass the problem itself, or its spec for "
             "a built-in family (feasibly.problem.from_spec)"
         )
+
+
+def _as_it_is(function: Any) -> Any:
+    return function
 
 
 def _matrix(where: str, values: ArrayLike, width: int, faults: list[Fault]) -> Array:

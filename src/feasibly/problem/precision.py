@@ -8,7 +8,8 @@ Two rules keep both worlds apart (each was learnt from a wrong number):
 
 - constants captured by a problem's functions are NumPy arrays, never `jnp` arrays: the latter are rounded to
   float32 when they are made outside `double()`;
-- one Python function is never compiled in both modes. `twin` makes a fresh function object for that.
+- one Python function is never compiled in both modes. `twin` makes a fresh function object for that, and
+  `_own` copies the arrays that a user's function captures, since JAX remembers the mode it first met them in.
 """
 
 from __future__ import annotations

@@ -49,17 +49,23 @@ def _uniform(count: int, width: int, seed: int) -> NDArray[np.float64]:
 
 
 def _sobol(count: int, width: int, seed: int) -> NDArray[np.float64]:
+    """Sobol points under a digital shift: every bit of an input is flipped or not, alike in all rows.
+
+    The shift comes from the same promised stream as `_uniform`; the scrambling in SciPy uses a `Generator`,
+    whose stream may change with NumPy's version.
+    """
     from scipy.stats import qmc
 
     if width > qmc.Sobol.MAXDIM:
-        raise ProblemError(
-            "sampling", [Fault("design", f"sobol covers at most {qmc.Sobol.MAXDIM} inputs, not {width}")]
-        )
-    engine = qmc.Sobol(width, scramble=True, rng=np.random.Generator(np.random.Philox(key=seed)))
-    rows = (
-        1 << max(count - 1, 0).bit_length()
-    )  # a whole power of two keeps the balance; the prefix is what we return
-    return np.asarray(engine.random(rows)[:count], dtype=np.float64)
+        fault = Fault("design", f"sobol covers at most {qmc.Sobol.MAXDIM} inputs, not {width}")
+        raise ProblemError("sampling", [fault])
+    bits = 30
+    rows = 1 << max(count - 1, 0).bit_length()  # SciPy warns of other sizes; the prefix is what we return
+    points = np.asarray(
+        qmc.Sobol(width, scramble=False, bits=bits).random(rows)[:count] * 2.0**bits, np.uint64
+    )
+    shift = np.random.Philox(key=seed).random_raw(width) >> np.uint64(64 - bits)
+    return ((points ^ shift) + 0.5) * 2.0**-bits
 
 
 def _drawn(problem: Problem, count: int, seed: int) -> NDArray[np.float64]:

