@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly.problem.core import Problem
+from feasibly.problem.errors import Fault, ProblemError
 
 TOLERANCE = 1e-4
 """Below this, a violation counts as none in `share_feasible`."""
@@ -76,7 +77,8 @@ def measure_rows(problem: Problem, x: ArrayLike, y: ArrayLike, reference: ArrayL
     else:
         best = np.asarray(reference, dtype=np.float64)
         if best.shape != (len(x),):
-            raise ValueError(f"expected {len(x)} reference costs, got shape {best.shape}")
+            fault = Fault("reference", f"expected {len(x)} costs, got shape {best.shape}")
+            raise ProblemError(f"data for problem {problem.name!r}", [fault])
         signed = 100.0 * (objective - best) / np.maximum(np.abs(best), np.finfo(np.float64).tiny)
     return Rows(
         gap_percent=np.abs(signed),
@@ -95,7 +97,9 @@ def summarise(rows: Rows, tolerance: float = TOLERANCE) -> Metrics:
     spread = {}
     for name in ("gap_percent", "max_eq", "mean_eq", "max_ineq", "mean_ineq", "max_bound"):
         values = getattr(rows, name)
-        spread[name] = {f"p{q}": float(np.percentile(values, q)) if len(values) else float("nan") for q in PERCENTILES}
+        spread[name] = {
+            f"p{q}": float(np.percentile(values, q)) if len(values) else float("nan") for q in PERCENTILES
+        }
     with np.errstate(invalid="ignore"):
         share = float(np.mean(rows.worst < tolerance)) if len(rows) else float("nan")
     return Metrics(

@@ -2,7 +2,7 @@
 
 JAX (0.10) remembers in which precision it first compiled with a NumPy array that a function captures, and
 hands that version to every later trace of any function that captures the same array. A problem evaluated in
-float64 would so break the user's own float32 code around the same arrays, and the other way round. Copies made
+float64 would so break the user's own float32 code around the same arrays, and the reverse. Copies made
 once, when the problem is defined, keep the two apart; and a problem stays what it was if an array is changed.
 """
 
