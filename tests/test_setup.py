@@ -1,0 +1,151 @@
+"""What a fresh clone relies on: the Makefile, pinned versions, a package that imports lightly."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PINS = [
+    line
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if line.strip() and not line.startswith("#")
+]
+
+
+def test_constraints_are_plain_pins() -> None:
+    for line in PINS:
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line), line
+    names = [_plain(line) for line in PINS]
+    assert len(names) == len(set(names))
+
+
+def test_every_dependency_is_pinned_within_its_range() -> None:
+    from packaging.requirements import Requirement
+
+    pins = {_plain(line): line.partition("==")[2] for line in PINS}
+    lists = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    skipped = {"feasibly", "pypower"}  # itself, and what benchmarks alone use
+    for text in (text for some in lists for text in some):
+        requirement = Requirement(text)
+        if requirement.name not in skipped:
+            assert requirement.specifier.contains(pins[_plain(requirement.name)]), text
+
+
+def _plain(line: str) -> str:
+    return re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower()
+
+
+def test_the_stated_python_range_holds_here() -> None:
+    from packaging.specifiers import SpecifierSet
+
+    assert PROJECT["requires-python"] == ">=3.11,<3.14"
+    assert SpecifierSet(PROJECT["requires-python"]).contains(".".join(map(str, sys.version_info[:3])))
+
+
+def test_ci_runs_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    assert "make test" in script.read_text()
+
+
+def test_types_and_license_ship() -> None:
+    assert (ROOT / "src" / "feasibly" / "py.typed").is_file()
+    assert (ROOT / "LICENSE").is_file()
+
+
+def test_importing_is_light_and_silent() -> None:
+    """No solver, plotting or cluster, no printing, no change to JAX's settings."""
+    code = (
+        "import sys, feasibly\n"
+        "heavy = {'casadi', 'matplotlib', 'jinja2', 'distributed', 'dask', 'ray'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "import jax, jax.numpy as jnp\n"
+        "assert jnp.ones(1).dtype == jnp.float32\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_nothing_names_a_machine_or_a_registry() -> None:
+    """What is committed holds on any machine: no absolute home, no host that packages come from."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    unwanted = re.compile(r"--(extra-)?index-url|find-links|file://|https?://[^\s)]*/simple|/home/|/root/")
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if path == Path(__file__) or not path.is_file():
+            continue
+        text = path.read_bytes().decode("utf-8", errors="ignore")
+        found = unwanted.search(text)
+        assert found is None, f"{name}: {found and found.group()}"
+
+
+MAKE = shutil.which("make")
+
+
+def _make(folder: Path, *arguments: str, python: str | None = None) -> subprocess.CompletedProcess[str]:
+    assert MAKE is not None
+    told = [] if python is None else [f"PYTHON={python}"]
+    return subprocess.run([MAKE, *told, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def _fake_python(folder: Path, body: str) -> str:
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Just what make looks at before it installs anything."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.mark.skipif(MAKE is None, reason="make is not installed")
+class TestMake:
+    def test_a_python_that_is_not_there(self, clone: Path) -> None:
+        done = _make(clone, "test", python="python-that-is-nowhere")
+        assert done.returncode == 2
+        assert "There is no python-that-is-nowhere here; name a Python 3.11, 3.12 or 3.13" in done.stderr
+
+    def test_a_python_that_is_too_old(self, clone: Path) -> None:
+        old = _fake_python(clone, 'case "$1" in --version) echo "Python 3.8.1";; *) exit 1;; esac')
+        done = _make(clone, "demo", python=old)
+        assert done.returncode == 2
+        assert "needs Python 3.11, 3.12 or 3.13" in done.stderr
+        assert "Python 3.8.1" in done.stderr
+
+    def test_a_python_without_venv(self, clone: Path) -> None:
+        """As Debian ships it: everything works but ensurepip."""
+        split = _fake_python(
+            clone, f'case "$2" in *ensurepip*) exit 1;; *) exec "{sys.executable}" "$@";; esac'
+        )
+        done = _make(clone, "test", python=split)
+        assert done.returncode == 2
+        assert "apt install python3-venv" in done.stderr
+        assert not (clone / ".venv").exists()
+
+    @pytest.mark.parametrize("target", ["demo", "lint"])
+    def test_a_second_call_installs_nothing(self, clone: Path, target: str) -> None:
+        """With the stamps in place and nothing newer, make has no installing left to do."""
+        (clone / ".venv").mkdir()
+        for stamp in (".made", ".demo", ".dev"):
+            (clone / ".venv" / stamp).touch()
+        assert "pip" not in _make(clone, "-n", target).stdout
+        (clone / "constraints.txt").touch()
+        assert "pip" in _make(clone, "-n", target).stdout
