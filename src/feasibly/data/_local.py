@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import loky
-from loky.process_executor import BrokenProcessPool, ShutdownExecutorError
+from loky.process_executor import BrokenProcessPool
 
 from feasibly.data import _worker
 from feasibly.data.engines import RETRIES, Answered, Engine, Task
@@ -45,43 +45,49 @@ class _Workers:
     def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
         # Two blocks a worker: one at hand and one waiting, so that none idles while we write.
         window = window or 2 * self.jobs
-        fresh, again = iter(tasks), deque[Task]()
+        fresh, again, alone = iter(tasks), deque[Task](), deque[Task]()
         deaths: Counter[int] = Counter()
         running: dict[Any, Task] = {}
         while True:
-            while len(running) < window:
+            if alone and not running:
+                self._submit(alone.popleft(), running)
+            while not alone and len(running) < window:
                 task = again.popleft() if again else next(fresh, None)
                 if task is None:
                     break
-                try:
-                    running[self._pool.submit(_worker.solve_block, self._digest, task.x)] = task
-                except (BrokenProcessPool, ShutdownExecutorError):
-                    again.append(task)
-                    break
-            if not running and not again:
+                self._submit(task, running)
+            if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)
-            broken = not running
-            for future in done:
-                task = running.pop(future)
-                try:
-                    yield task, future.result()
-                except BrokenProcessPool:
-                    broken = True
-                    deaths[task.index] += 1
-                    again.append(task)
-            if not broken:
+            if not any(isinstance(future.exception(), BrokenProcessPool) for future in done):
+                for future in done:
+                    yield running.pop(future), future.result()
                 continue
-            # A dead worker breaks the pool for every block in flight; one of them may be to blame.
+            # A dead worker breaks the pool for every block in flight, and one of them may be to blame. They
+            # are all tried once more together, then one at a time, which leaves no doubt.
+            self._restart()
+            lost = []
             for future, task in running.items():
                 if future.done() and future.exception() is None:
                     yield task, future.result()
                 else:
-                    deaths[task.index] += 1
-                    again.append(task)
+                    lost.append(task)
             running.clear()
-            for task in [task for task in again if deaths[task.index] > RETRIES]:
-                again.remove(task)
-                yield task, None
-            self.stop()
-            self._pool = self._start()
+            for task in lost:
+                deaths[task.index] += 1
+                if deaths[task.index] > RETRIES:
+                    yield task, None
+                else:
+                    (again if deaths[task.index] < RETRIES else alone).append(task)
+
+    def _submit(self, task: Task, running: dict[Any, Task]) -> None:
+        try:
+            future = self._pool.submit(_worker.solve_block, self._digest, task.x)
+        except BrokenProcessPool:  # a worker died while nothing was in flight
+            self._restart()
+            future = self._pool.submit(_worker.solve_block, self._digest, task.x)
+        running[future] = task
+
+    def _restart(self) -> None:
+        self.stop()
+        self._pool = self._start()

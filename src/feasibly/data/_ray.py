@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,12 +37,15 @@ def _join(jobs: int | None, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     try:
-        if address is None:
-            import loky
+        with warnings.catch_warnings():
+            # JAX warns of any fork; Ray's are followed at once by an exec, which is safe.
+            warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+            if address is None:
+                import loky
 
-            ray.init(num_cpus=jobs or loky.cpu_count(), include_dashboard=False, **quiet)
-        else:
-            ray.init(address=address, **quiet)
+                ray.init(num_cpus=jobs or loky.cpu_count(), include_dashboard=False, **quiet)
+            else:
+                ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         what = (str(error).splitlines() or [type(error).__name__])[0]
         raise EngineError(f"no Ray cluster answers at {address or 'this machine'}: {what}") from None

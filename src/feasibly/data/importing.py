@@ -206,6 +206,8 @@ class Intake:
     def covering(self, grid: Grid) -> Problem:
         """The problem of `grid` whose declared range covers every row taken."""
         nominal = np.concatenate([grid.pd, grid.qd])
+        if not self.rows:
+            return self.problem
         moved = np.maximum(np.abs(self._high - nominal), np.abs(self._low - nominal))
         still = (nominal == 0.0) & (moved > 0.0)
         if still.any():

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from feasibly.data import _worker
+from feasibly.data.dataset import Dataset
+from feasibly.data.engines import EngineError, Task, open_engine
+from feasibly.data.label import Progress, _row_by_row, label
+from feasibly.data.schema import sizes_of
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import MissingExtraError
+from feasibly.solve.outcome import Outcome
+from tests.data.test_store import same
+from tests.problems import make
+
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def reference() -> Dataset:
+    return label(make("nonconvex"), count=ROWS, jobs=1)
+
+
+@pytest.fixture(scope="module")
+def payload() -> bytes:
+    from feasibly.solve.nlp import Solver
+
+    return Solver.build(make("nonconvex")).serialise()
+
+
+class _Killer:
+    """Kills one worker, the hard way, once the first block is back."""
+
+    def __init__(self, words: str) -> None:
+        self.words, self.killed = words, 0
+
+    def __call__(self, progress: Progress) -> None:
+        if not progress.done or self.killed:
+            return
+        for child in psutil.Process().children(recursive=True):
+            try:
+                if self.words in " ".join(child.cmdline()):
+                    child.kill()
+                    self.killed += 1
+                    return
+            except psutil.Error:
+                continue
+
+
+# Two real worker processes each, one of them killed with signal 9 at work, and every bit must be right.
+
+
+def test_local_survives_the_death_of_a_worker(
+    reference: Dataset, nonconvex20: Problem, tmp_path: Path
+) -> None:
+    killer = _Killer("LokyProcess")
+    data = label(nonconvex20, reference.x, jobs=2, out=tmp_path / "rows.zarr", progress=killer)
+    assert killer.killed == 1
+    assert same(data, reference, but=("seconds",))
+
+
+def test_dask_gives_the_same_bits_and_survives(reference: Dataset, nonconvex20: Problem) -> None:
+    pytest.importorskip("distributed")
+    killer = _Killer("multiprocessing.spawn")
+    data = label(nonconvex20, reference.x, jobs=2, engine="dask", progress=killer)
+    assert killer.killed == 1
+    assert same(data, reference, but=("seconds",))
+
+
+def test_dask_takes_an_existing_cluster(reference: Dataset, nonconvex20: Problem) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        address = cluster.scheduler_address
+        data = label(nonconvex20, reference.x, engine="dask", address=address)
+        assert same(data, reference, but=("seconds",))
+
+
+def test_ray_gives_the_same_bits_and_survives(reference: Dataset, nonconvex20: Problem) -> None:
+    ray = pytest.importorskip("ray")
+    killer = _Killer("ray::solve_carried")
+    try:
+        data = label(nonconvex20, reference.x, jobs=2, engine="ray", progress=killer)
+        assert not ray.is_initialized()  # what we started, we end
+    finally:
+        ray.shutdown()
+    assert killer.killed == 1
+    assert same(data, reference, but=("seconds",))
+
+
+def test_a_cluster_that_is_not_there(nonconvex20: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    from feasibly.data import _dask
+
+    monkeypatch.setattr(_dask, "_PATIENCE", 0.5)
+    with pytest.raises(EngineError, match=r"no Dask cluster answers at tcp://127\.0\.0\.1:1"):
+        label(nonconvex20, count=2, engine="dask", address="tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_missing_extra_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, engine: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"feasibly.data._{engine}", raising=False)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'feasibly\[{engine}\]'"):
+        open_engine(engine, b"", jobs=1)
+
+
+class _Bomb:
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self) -> Any:
+        return os._exit, (9,)
+
+
+class _Rows:
+    """Rows of which one ends the process that takes it."""
+
+    def __init__(self, x: Any, bad: int) -> None:
+        self.x, self.bad = x, bad
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: slice) -> Any:
+        return _Bomb() if rows.start == self.bad else self.x[rows]
+
+
+def test_a_block_that_kills_its_worker_loses_one_row(payload: bytes, reference: Dataset) -> None:
+    with open_engine("local", payload, jobs=2) as workers:
+        tasks = [Task(0, reference.x[:4]), Task(1, _Bomb()), Task(2, reference.x[4:8])]  # type: ignore[arg-type]
+        found = {task.index: arrays for task, arrays in workers.run(tasks)}
+        assert found[1] is None
+        for index in (0, 2):
+            arrays = found[index] or {}
+            assert (arrays["y"] == reference.y[2 * index : 2 * index + 4]).all()
+        rows: Any = _Rows(reference.x[:3], bad=1)
+        block = _row_by_row(workers, Task(0, rows), sizes_of(reference.problem))
+    assert block["outcome"].tolist() == [0, Outcome.CRASHED.value, 0]
+    assert (block["y"][[0, 2]] == reference.y[[0, 2]]).all()
+    assert np.isnan(block["y"][1]).all()
+
+
+def test_workers_start_light_and_use_one_thread(payload: bytes, reference: Dataset) -> None:
+    def look(digest: str, x: Any) -> tuple[Any, ...]:  # nested, so that it travels without this module
+        import os
+        import sys
+
+        from feasibly.data._worker import solve_block
+
+        solved = solve_block(digest, x)["outcome"].tolist()
+        heavy = sorted({"jax", "zarr", "xarray", "dask", "ray"} & set(sys.modules))
+        return solved, heavy, os.environ.get("OMP_NUM_THREADS")
+
+    with open_engine("local", payload, jobs=2) as workers:
+        pool = workers._pool  # type: ignore[attr-defined]
+        assert pool.submit(look, _worker.digest_of(payload), reference.x[:1]).result() == ([0], [], "1")
+
+
+def test_a_row_that_breaks_the_solver_is_a_failed_row(
+    payload: bytes, monkeypatch: pytest.MonkeyPatch, reference: Dataset
+) -> None:
+    from feasibly.solve.nlp import Solver
+
+    solve = Solver.solve
+
+    def sometimes(self: Solver, x: Any, start: Any = None) -> Any:
+        if x[0] == reference.x[1, 0]:
+            raise RuntimeError("the linear solver gave up")
+        return solve(self, x, start)
+
+    monkeypatch.setattr(Solver, "solve", sometimes)
+    with open_engine("local", payload, jobs=1) as workers:
+        ((_, arrays),) = workers.run([Task(0, reference.x[:3])])
+    assert arrays is not None
+    assert arrays["outcome"].tolist() == [0, Outcome.NUMERICAL.value, 0]
+    assert (arrays["y"][2] == reference.y[2]).all()
