@@ -264,8 +264,8 @@ class Problem:
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
-            "a Problem holds Python functions and is not pickled; pass the problem itself, or its spec for "
-            "a built-in family (feasibly.problem.from_spec)"
+            "a Problem holds Python functions and is not pickled; pass the problem itself, or for a built-in "
+            "family what feasibly.problem.families.describe says of it"
         )
 
 
