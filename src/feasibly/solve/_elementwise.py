@@ -70,7 +70,7 @@ UNARY: Mapping[str, Elementwise] = {
     "logistic": _logistic,
     "is_finite": lambda a: casadi.fabs(a) < casadi.inf,
     "not": casadi.logic_not,
-    # JAX's ways of saying "the same value". The solver differentiates the value, so a stopped gradient is not one.
+    # JAX's ways of saying "the same value". The solver differentiates the value: a stopped gradient goes on.
     "copy": _identity,
     "copy_p": _identity,
     "stop_gradient": _identity,

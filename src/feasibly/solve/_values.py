@@ -1,8 +1,7 @@
 """Arrays during translation: known NumPy arrays, and symbolic ones of CasADi scalars.
 
-A symbolic array is one dense CasADi column in row-major order beside its NumPy shape. Whole columns go through
-CasADi at once, which translates a grid of two thousand buses in the time that one Python object per scalar would
-take for fifty.
+A symbolic array is one dense CasADi column in row-major order beside its NumPy shape. Whole columns go
+through CasADi at once, some twenty times faster than one Python object a scalar.
 """
 
 from __future__ import annotations

@@ -1,288 +1,214 @@
-"""IPOPT on a translated problem: built once, solved row by row, moved between processes as bytes."""
+"""One problem, many rows: a solver that is built once, sent to workers as bytes, and never raises for a row."""
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import casadi
 import numpy as np
 from numpy.typing import ArrayLike
 
 from feasibly.problem.errors import FeasiblyError
+from feasibly.solve.compiled import Compiled
+from feasibly.solve.feasibility import Feasibility
+from feasibly.solve.interior import Interior
+from feasibly.solve.ipopt import Ipopt
+from feasibly.solve.model import Model, build_model
 from feasibly.solve.outcome import Outcome
-from feasibly.solve.records import Array, Solution, SolverOptions, Start
+from feasibly.solve.records import Array, Attempt, Solution, SolverOptions, Start
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
 
 _FORMAT = 1
-
-_OUTCOMES: Mapping[str, Outcome] = {
-    "Solve_Succeeded": Outcome.OK,
-    "Solved_To_Acceptable_Level": Outcome.OK,
-    "Feasible_Point_Found": Outcome.OK,
-    "Search_Direction_Becomes_Too_Small": Outcome.NUMERICAL,
-    "Infeasible_Problem_Detected": Outcome.INFEASIBLE,
-    "Maximum_Iterations_Exceeded": Outcome.ITERATION_LIMIT,
-    "Maximum_CpuTime_Exceeded": Outcome.TIME_LIMIT,
-    "Maximum_WallTime_Exceeded": Outcome.TIME_LIMIT,
-    "Diverging_Iterates": Outcome.UNBOUNDED,
-    "Invalid_Number_Detected": Outcome.EVALUATION,
-}
-
-_QUIET = {
-    "print_time": False,
-    "show_eval_warnings": False,
-    "error_on_fail": False,
-    "calc_lam_p": False,
-}
+_POINT = ("y", "equality_dual", "inequality_dual", "lower_dual", "upper_dual")
 
 
 class Solver:
-    """Solves one problem for many inputs.
+    """Solves one problem for many inputs; one thread at a time.
 
-    Made by `Solver.build(problem)`, or from bytes by `Solver.deserialise` where there is no `Problem` (and no JAX).
-    The same bytes and the same row give the same answer to the last bit on one kind of machine: a row's start
-    depends on the nominal solution and the row alone.
+    Made by `Solver.build(problem)`, or by `Solver.deserialise` where there is no `Problem` and no JAX. The
+    same bytes and the same row give the same answer to the last bit on one kind of machine: where a row
+    starts depends on the nominal solution and on the row alone.
+
+    Attributes:
+        model: the problem's functions in CasADi.
+        options: as given.
+        nominal: the solution of the nominal input, from which rows start.
     """
 
-    def __init__(
-        self, functions: Mapping[str, Any], data: Mapping[str, Array], options: SolverOptions
-    ) -> None:
-        self._functions = dict(functions)
-        self._data = {key: np.asarray(value, dtype=np.float64) for key, value in data.items()}
+    def __init__(self, model: Model, options: SolverOptions, nominal: Solution | None = None) -> None:
+        self.model = model
         self.options = options
-        self._n_equalities, self._n_inequalities = (int(n) for n in self._data["sizes"])
-        self._row_lower = np.concatenate(
-            [np.zeros(self._n_equalities), np.full(self._n_inequalities, -np.inf)]
-        )
-        self._row_upper = np.zeros(self._n_equalities + self._n_inequalities)
-        self._solvers: dict[str, Any] = {}
-        self.nominal: Solution | None = None
-
-    # ---- making ----------------------------------------------------------------------------------------
+        self._ipopt = Ipopt(model, options)
+        self._evaluate = Compiled(model.nlp)
+        self._centred = False
+        self.nominal = self.solve(model.nominal) if nominal is None else nominal
+        if self.options.warm == "interior" and self.nominal.outcome.ok:
+            self._centred = self._interior.centre(self.nominal.as_start())
 
     @classmethod
     def build(cls, problem: Problem, options: SolverOptions | None = None) -> Solver:
-        """Translate, differentiate, and solve the nominal input for the warm start.
+        """Translate, differentiate, and solve the nominal input.
 
-        A problem whose nominal input has no solution is built all the same; its rows then start cold, and
+        A problem whose nominal input has no solution is built all the same: its rows then start cold, and
         `solver.nominal.outcome` says why.
 
         Raises:
             TranslationError: the problem uses an operation that cannot be translated.
         """
-        from feasibly.solve.translate import translate
+        return cls(build_model(problem), options or SolverOptions())
 
-        made = translate(problem)
-        constraints = casadi.vertcat(made.equality, made.inequality)
-        functions = _differentiate(made.x, made.y, made.objective, constraints)
-        data = {
-            "lower": problem.lower,
-            "upper": problem.upper,
-            "nominal": problem.nominal,
-            "start": problem.start,
-            "sizes": np.array([problem.n_equalities, problem.n_inequalities]),
-        }
-        solver = cls(functions, data, options or SolverOptions())
-        solver.nominal = solver.solve(problem.nominal)
-        return solver
+    # ---- between processes -----------------------------------------------------------------------------
 
     def serialise(self) -> bytes:
-        """The solver as bytes for another process: functions, bounds, options and the nominal solution."""
-        packed: dict[str, Any] = dict(self._data)
-        names = sorted(self._functions)
-        for name in names:
-            packed[f"function_{name}"] = np.frombuffer(
-                self._functions[name].serialize().encode("latin-1"), np.uint8
-            )
-        header = {"format": _FORMAT, "functions": names, "options": asdict(self.options)}
-        if self.nominal is not None:
-            header["nominal"] = {
-                "objective": self.nominal.objective, "outcome": self.nominal.outcome.value,
-                "iterations": self.nominal.iterations, "attempts": self.nominal.attempts,
-            }  # fmt: skip
-            for key in ("y", "equality_dual", "inequality_dual", "lower_dual", "upper_dual"):
-                packed[f"nominal_{key}"] = getattr(self.nominal, key)
-        packed["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        """The solver as bytes: functions, bounds, options and the nominal solution."""
+        header = {
+            "format": _FORMAT,
+            "options": asdict(self.options),
+            "nominal": {
+                "objective": self.nominal.objective,
+                "outcome": self.nominal.outcome.value,
+                "iterations": self.nominal.iterations,
+                "attempts": self.nominal.attempts,
+                "seconds": self.nominal.seconds,
+            },
+        }
+        arrays: dict[str, Any] = self.model.arrays()
+        arrays |= {f"nominal_{name}": getattr(self.nominal, name) for name in _POINT}
+        arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **packed)
+        np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
 
     @classmethod
     def deserialise(cls, packed: bytes) -> Solver:
-        """The solver that `serialise` packed."""
+        """The solver that `serialise` packed; it needs neither the problem nor JAX."""
         with np.load(io.BytesIO(packed), allow_pickle=False) as stored:
             arrays = dict(stored)
-        header = json.loads(arrays.pop("header").tobytes())
+        header = json.loads(arrays["header"].tobytes())
         if header["format"] != _FORMAT:
             raise FeasiblyError("this solver was packed by another version of feasibly; build it again")
-        functions = {}
-        for name in header["functions"]:
-            text = arrays.pop(f"function_{name}").tobytes().decode("latin-1")
-            functions[name] = casadi.Function.deserialize(text)
-        nominal = {
-            key.removeprefix("nominal_"): arrays.pop(key)
-            for key in list(arrays)
-            if key.startswith("nominal_")
-        }
-        solver = cls(functions, arrays, SolverOptions(**header["options"]))
-        if nominal:
-            kept = header["nominal"]
-            solver.nominal = Solution(
-                **nominal, objective=kept["objective"], outcome=Outcome(kept["outcome"]),
-                iterations=kept["iterations"], attempts=kept["attempts"], seconds=0.0,
-            )  # fmt: skip
-        return solver
+        kept = header["nominal"]
+        point = {name: arrays[f"nominal_{name}"] for name in _POINT}
+        nominal = Solution(**point, **{**kept, "outcome": Outcome(kept["outcome"])})
+        return cls(Model.from_arrays(arrays), SolverOptions(**header["options"]), nominal)
 
     # ---- solving ---------------------------------------------------------------------------------------
 
     def solve(self, x: ArrayLike, start: Start | Solution | None = None) -> Solution:
-        """Solve one row; never raises for a row that has no solution.
+        """Solve one row. A row without a solution is returned with its outcome, never raised.
 
-        Three attempts: warm (from `start`, or from the nominal solution), cold, and cold with other settings.
+        The ladder: from `start` if one is given; warm from the nominal solution; cold by IPOPT; cold by IPOPT
+        with other settings. Before the cold attempts the least infeasible points near the nominal solution and
+        near the problem's first guess are sought, and if both are infeasible the row is `INFEASIBLE`.
 
         Args:
             x: the input, `(n_inputs,)`.
-            start: a primal-dual point to start the first attempt from instead of the nominal one.
+            start: a primal-dual point to start from. One that holds NaN is passed over.
+
+        Raises:
+            FeasiblyError: `x` or `start` has the wrong length.
+            KeyboardInterrupt: Ctrl-C was pressed meanwhile.
         """
         x = np.asarray(x, dtype=np.float64)
-        if x.shape != self._data["nominal"].shape:
-            raise FeasiblyError(f"expected an input of shape {self._data['nominal'].shape}, got {x.shape}")
+        point = start.as_start() if isinstance(start, Solution) else start
+        self._check_shapes(x, point)
         began = time.perf_counter()
         if not np.isfinite(x).all():
             return self._failed(Outcome.NOT_FINITE_INPUT, 0, 0, began)
         outcomes: list[Outcome] = []
         iterations = 0
-        for kind, point in self._attempts(start):
-            solution, outcome, count = self._attempt(kind, x, point)
-            iterations += count
-            outcomes.append(outcome)
-            if outcome.ok:
+        for attempt in self._attempts(x, point):
+            outcomes.append(attempt.outcome)
+            iterations += attempt.iterations
+            if not attempt.outcome.ok:
+                continue
+            objective, rows = self._evaluate(attempt.point.y, x)
+            if not self._holds(attempt.point.y, rows):
+                outcomes[-1] = Outcome.INACCURATE
+            else:
                 return Solution(
-                    **solution, outcome=outcome, iterations=iterations, attempts=len(outcomes),
+                    **{name: getattr(attempt.point, name) for name in _POINT},
+                    objective=float(objective[0]),
+                    outcome=Outcome.OK,
+                    iterations=iterations,
+                    attempts=len(outcomes),
                     seconds=time.perf_counter() - began,
-                )  # fmt: skip
-        # The restarts saw the problem from elsewhere; "infeasible" from any of them is the most useful answer.
+                )
+        # "Infeasible" from any attempt is worth more to the user than how the last one broke down.
         verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else outcomes[-1]
         return self._failed(verdict, iterations, len(outcomes), began)
 
-    def _attempts(self, start: Start | Solution | None) -> Iterable[tuple[str, Start | None]]:
-        if start is not None:
-            yield "warm", start.as_start() if isinstance(start, Solution) else start
-        elif self.options.warm and self.nominal is not None and self.nominal.outcome.ok:
-            yield "warm", self.nominal.as_start()
-        yield "cold", None
-        yield "other", None
+    def _attempts(self, x: Array, start: Start | None) -> Iterator[Attempt]:
+        warm = [start] if start is not None and start.is_finite() else []
+        nominal = getattr(self, "nominal", None)
+        if self.options.warm == "interior":
+            for point in warm:
+                yield self._try_interior(x, point)
+            if self._centred:
+                yield self._try_interior(x, None)
+        elif self.options.warm == "ipopt":
+            if nominal is not None and nominal.outcome.ok:
+                warm.append(nominal.as_start())
+            for point in warm:
+                yield self._ipopt.attempt("warm", x, point)
+        if self.options.warm != "none" and nominal is not None and nominal.outcome.ok:
+            doubts = (self._feasibility.is_infeasible(x, y) for y in (nominal.y, self.model.start))
+            if all(doubts):
+                yield Attempt(nominal.as_start(), Outcome.INFEASIBLE, 0)
+                return
+        yield self._ipopt.attempt("cold", x)
+        yield self._ipopt.attempt("other", x)
 
-    def _attempt(self, kind: str, x: Array, point: Start | None) -> tuple[dict[str, Any], Outcome, int]:
-        solver = self._solver(kind)
-        lower, upper = self._data["lower"], self._data["upper"]
-        arguments = {"p": x, "lbx": lower, "ubx": upper, "lbg": self._row_lower, "ubg": self._row_upper}
-        if point is None:
-            arguments["x0"] = self._data["start"]
-        else:
-            arguments["x0"] = np.clip(point.y, lower, upper)
-            arguments["lam_g0"] = np.concatenate([point.equality_dual, point.inequality_dual])
-            arguments["lam_x0"] = point.upper_dual - point.lower_dual
-        raw = solver(**arguments)
-        statistics = solver.stats()
-        status = statistics["return_status"]
-        if (
-            status == "User_Requested_Stop"
-        ):  # nothing but Ctrl-C asks for it, and CasADi swallows the exception
-            raise KeyboardInterrupt
-        outcome = _OUTCOMES.get(status, Outcome.NUMERICAL)
-        solution = self._unpack(raw)
-        if outcome.ok and not self._holds(solution["y"], np.asarray(raw["g"]).ravel()):
-            outcome = Outcome.INACCURATE
-        return solution, outcome, int(statistics["iter_count"])
+    def _try_interior(self, x: Array, start: Start | None) -> Attempt:
+        finish = self._interior.solve(x, start)
+        outcome = Outcome.OK if finish.converged else Outcome.NUMERICAL
+        return Attempt(self._interior.point(x, finish.state), outcome, finish.iterations)
 
-    def _unpack(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        rows = np.asarray(raw["lam_g"]).ravel()
-        bounds = np.asarray(raw["lam_x"]).ravel()
-        return {
-            "y": np.asarray(raw["x"]).ravel(),
-            "objective": float(raw["f"]),
-            "equality_dual": rows[: self._n_equalities],
-            "inequality_dual": np.maximum(rows[self._n_equalities :], 0.0),
-            "lower_dual": np.maximum(-bounds, 0.0),
-            "upper_dual": np.maximum(bounds, 0.0),
-        }
+    @functools.cached_property
+    def _interior(self) -> Interior:
+        return Interior(self.model, self.options.tolerance)
+
+    @functools.cached_property
+    def _feasibility(self) -> Feasibility:
+        return Feasibility(self.model, self.options.tolerance)
 
     def _holds(self, y: Array, rows: Array) -> bool:
-        most = self.options.feasibility
-        below, above = self._data["lower"] - y, y - self._data["upper"]
-        equal, less = np.abs(rows[: self._n_equalities]), rows[self._n_equalities :]
-        return all(bool(np.all(part <= most)) for part in (equal, less, below, above))
+        """Whether every constraint holds to the promised tolerance, in the problem's own units."""
+        equality, inequality = rows[: self.model.n_equalities], rows[self.model.n_equalities :]
+        off = (np.abs(equality), inequality, self.model.lower - y, y - self.model.upper)
+        return all(bool(np.all(part <= self.options.feasibility)) for part in off)
+
+    def _check_shapes(self, x: Array, start: Start | None) -> None:
+        model = self.model
+        if x.shape != model.nominal.shape:
+            raise FeasiblyError(f"expected an input of shape {model.nominal.shape}, got {x.shape}")
+        if start is None:
+            return
+        n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
+        for name, size in zip(_POINT, (n, ne, ni, n, n), strict=True):
+            if np.shape(getattr(start, name)) != (size,):
+                raise FeasiblyError(
+                    f"the start's {name} should have shape ({size},), not {np.shape(getattr(start, name))}"
+                )
 
     def _failed(self, outcome: Outcome, iterations: int, attempts: int, began: float) -> Solution:
-        def nothing(size: int) -> Array:
-            return np.full(size, np.nan)
-
-        n = len(self._data["lower"])
+        n, ne, ni = len(self.model.lower), self.model.n_equalities, self.model.n_inequalities
+        values = {name: np.full(size, np.nan) for name, size in zip(_POINT, (n, ne, ni, n, n), strict=True)}
         return Solution(
-            nothing(n), float("nan"), nothing(self._n_equalities), nothing(self._n_inequalities), nothing(n), nothing(n),
-            outcome, iterations, attempts, time.perf_counter() - began,
-        )  # fmt: skip
-
-    def _solver(self, kind: str) -> Any:
-        if kind not in self._solvers:
-            options: dict[str, Any] = {
-                "print_level": 0,
-                "sb": "yes",
-                "tol": self.options.tolerance,
-                "max_iter": self.options.max_iterations,
-                "max_wall_time": self.options.max_seconds,
-                "honor_original_bounds": "yes",
-                **_SETTINGS[kind],
-            }
-            derivatives = {name: self._functions[name] for name in ("grad_f", "jac_g", "hess_lag")}
-            self._solvers[kind] = casadi.nlpsol(
-                kind, "ipopt", self._functions["nlp"], {**_QUIET, **derivatives, "ipopt": options}
-            )
-        return self._solvers[kind]
-
-
-_SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "cold": {},
-    "warm": {
-        "warm_start_init_point": "yes",
-        "mu_init": 1e-4,
-        "warm_start_bound_push": 1e-6,
-        "warm_start_bound_frac": 1e-6,
-        "warm_start_slack_bound_push": 1e-6,
-        "warm_start_slack_bound_frac": 1e-6,
-        "warm_start_mult_bound_push": 1e-6,
-    },
-    "other": {"mu_strategy": "adaptive", "bound_relax_factor": 1e-7, "nlp_scaling_method": "none"},
-}
-
-
-def _differentiate(x: Any, y: Any, objective: Any, constraints: Any) -> dict[str, Any]:
-    """The functions IPOPT calls, common subexpressions shared."""
-    weight, multipliers = casadi.SX.sym("lam_f"), casadi.SX.sym("lam_g", constraints.shape[0])
-    lagrangian = weight * objective + casadi.dot(multipliers, constraints)
-    curvature, _ = casadi.hessian(lagrangian, y)
-    shared = {"cse": True}
-    return {
-        "nlp": casadi.Function("nlp", [y, x], [objective, constraints], ["x", "p"], ["f", "g"], shared),
-        "grad_f": casadi.Function(
-            "grad_f", [y, x], [objective, casadi.gradient(objective, y)], ["x", "p"], ["f", "grad_f_x"], shared
-        ),
-        "jac_g": casadi.Function(
-            "jac_g", [y, x], [constraints, casadi.jacobian(constraints, y)], ["x", "p"], ["g", "jac_g_x"], shared
-        ),
-        "hess_lag": casadi.Function(
-            "hess_lag", [y, x, weight, multipliers], [casadi.triu(curvature)],
-            ["x", "p", "lam_f", "lam_g"], ["triu_hess_gamma_x_x"], shared,
-        ),
-    }  # fmt: skip
+            **values,
+            objective=float("nan"),
+            outcome=outcome,
+            iterations=iterations,
+            attempts=attempts,
+            seconds=time.perf_counter() - began,
+        )
 
 
 def solve(problem: Problem, x: ArrayLike, options: SolverOptions | None = None) -> list[Solution]:
@@ -290,7 +216,7 @@ def solve(problem: Problem, x: ArrayLike, options: SolverOptions | None = None) 
 
     Raises:
         TranslationError: the problem uses an operation that cannot be translated.
-        ProblemError: `x` does not have one row of `n_inputs` numbers an instance.
+        ProblemError: `x` is not a matrix with `n_inputs` columns.
     """
     rows, _ = problem.check_rows(x)
     solver = Solver.build(problem, options)

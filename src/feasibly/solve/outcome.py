@@ -16,8 +16,8 @@ class Outcome(enum.Enum):
     OK = (0, "")
     INFEASIBLE = (
         1,
-        "No feasible point was found: the solver settled where the constraints cannot all hold; check that this input "
-        "has a solution, or draw inputs from a narrower range.",
+        "No feasible point was found: the solver settled where the constraints cannot all hold; check that this "
+        "input has a solution, or draw inputs from a narrower range.",
     )
     ITERATION_LIMIT = (
         2,
@@ -32,8 +32,8 @@ class Outcome(enum.Enum):
     UNBOUNDED = (5, "The objective falls without end for this input; give the free outputs bounds.")
     INACCURATE = (
         6,
-        "The solver stopped at a point whose constraint residuals exceed the tolerance; scale the constraints "
-        "to be of order one, or loosen the tolerance.",
+        "The solver stopped where constraints are off by more than the tolerance; scale them to be of order one, "
+        "or loosen the tolerance.",
     )
     NOT_FINITE_INPUT = (
         7,
@@ -41,12 +41,12 @@ class Outcome(enum.Enum):
     )
     EVALUATION = (
         8,
-        "The problem's functions gave NaN or infinity where the solver tried them; give the outputs bounds that "
-        "keep the functions defined.",
+        "The problem's functions gave NaN or infinity where the solver tried them; give the outputs bounds "
+        "that keep the functions defined.",
     )
     CRASHED = (9, "The process that was solving this row died; run the same command again to solve it.")
 
-    def __new__(cls, code: int, advice: str) -> Outcome:
+    def __new__(cls, code: int, advice: str) -> Outcome:  # noqa: D102
         member = object.__new__(cls)
         member._value_ = code
         member.advice = advice

@@ -1,9 +1,9 @@
 """From `jax.numpy` to CasADi: a problem is written once and solved with exact sparse derivatives.
 
-The function is traced to a jaxpr in double precision and its equations are replayed on CasADi columns. Whatever
-is known while translating (constants, index arithmetic) stays NumPy; calls, loops of known length and custom
-derivative rules are unrolled. CasADi then differentiates the value that comes out, so `custom_jvp`, `custom_vjp`
-and `stop_gradient` change nothing here: the solver needs the true derivative.
+The function is traced to a jaxpr in double precision and its equations are replayed on CasADi columns.
+Whatever is known while translating (constants, index arithmetic) stays NumPy; calls, loops of known length and
+custom derivative rules are unrolled. CasADi then differentiates the value that comes out, so `custom_jvp`,
+`custom_vjp` and `stop_gradient` change nothing here: the solver needs the true derivative.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _INLINED: Mapping[str, str] = {
 
 
 class TranslationError(FeasiblyError):
-    """A problem uses an operation that has no CasADi counterpart. `primitive` and `where` say which and where."""
+    """A problem uses an operation without a CasADi counterpart; `primitive` and `where` say which and where."""
 
     def __init__(self, primitive: str, where: str, reason: str) -> None:
         self.primitive = primitive
@@ -67,7 +67,7 @@ def translate(problem: Problem) -> Expressions:
     """Translate all functions of a problem.
 
     Raises:
-        TranslationError: naming the first operation that cannot be translated and its line in the user's code.
+        TranslationError: naming the first operation that cannot be translated and its line in the code.
     """
     x = casadi.SX.sym("x", problem.n_inputs)
     y = casadi.SX.sym("y", problem.n_outputs)

@@ -1,0 +1,126 @@
+"""IPOPT through CasADi: the reference solver, and the last resort of rows that are hard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import casadi
+import numpy as np
+
+from feasibly.solve.model import Model
+from feasibly.solve.outcome import Outcome
+from feasibly.solve.records import Array, Attempt, SolverOptions, Start
+
+_OUTCOMES: Mapping[str, Outcome] = {
+    "Solve_Succeeded": Outcome.OK,
+    "Solved_To_Acceptable_Level": Outcome.OK,
+    "Feasible_Point_Found": Outcome.OK,
+    "Infeasible_Problem_Detected": Outcome.INFEASIBLE,
+    "Maximum_Iterations_Exceeded": Outcome.ITERATION_LIMIT,
+    "Maximum_CpuTime_Exceeded": Outcome.TIME_LIMIT,
+    "Maximum_WallTime_Exceeded": Outcome.TIME_LIMIT,
+    "Diverging_Iterates": Outcome.UNBOUNDED,
+    "Invalid_Number_Detected": Outcome.EVALUATION,
+}
+"""What IPOPT says; anything else is a numerical breakdown."""
+
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "cold": {},
+    "warm": {
+        "warm_start_init_point": "yes",
+        "mu_init": 1e-4,
+        "warm_start_bound_push": 1e-3,
+        "warm_start_bound_frac": 1e-3,
+        "warm_start_slack_bound_push": 1e-3,
+        "warm_start_slack_bound_frac": 1e-3,
+        "warm_start_mult_bound_push": 1e-3,
+    },
+    "other": {"mu_strategy": "adaptive", "nlp_scaling_method": "none", "bound_push": 0.1, "bound_frac": 0.1},
+}
+"""From the problem's first guess; from a given point; from the first guess by another road."""
+
+_QUIET = {"print_time": False, "show_eval_warnings": False, "error_on_fail": False, "calc_lam_p": False}
+
+
+class Ipopt:
+    """IPOPT on one model, one instance of it for each kind of start, made when first used."""
+
+    def __init__(self, model: Model, options: SolverOptions) -> None:
+        self.model = model
+        self.options = options
+        self._solvers: dict[str, Any] = {}
+        self._derivatives: dict[str, Any] = {}
+        zero, open_ = np.zeros(model.n_equalities), np.full(model.n_inequalities, -np.inf)
+        self._row_lower = np.concatenate([zero, open_])
+        self._row_upper = np.zeros(len(self._row_lower))
+
+    def attempt(self, kind: str, x: Array, start: Start | None = None) -> Attempt:
+        """Solve one row: `kind` is `cold`, `other`, or `warm` with a start.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed meanwhile.
+        """
+        solver, model = self._solver(kind), self.model
+        arguments = {
+            "p": x, "lbx": model.lower, "ubx": model.upper, "lbg": self._row_lower, "ubg": self._row_upper,
+            "x0": model.start,
+        }  # fmt: skip
+        if start is not None:
+            arguments["x0"] = np.clip(start.y, model.lower, model.upper)
+            arguments["lam_g0"] = np.concatenate([start.equality_dual, start.inequality_dual])
+            arguments["lam_x0"] = start.upper_dual - start.lower_dual
+        raw = solver(**arguments)
+        statistics = solver.stats()
+        if statistics["return_status"] == "User_Requested_Stop":
+            # Nothing but Ctrl-C asks for it here: CasADi turns the interrupt into this status.
+            raise KeyboardInterrupt
+        rows, bounds = np.asarray(raw["lam_g"]).ravel(), np.asarray(raw["lam_x"]).ravel()
+        point = Start(
+            y=np.asarray(raw["x"]).ravel(),
+            equality_dual=rows[: model.n_equalities],
+            inequality_dual=np.maximum(rows[model.n_equalities :], 0.0),
+            lower_dual=np.maximum(-bounds, 0.0),
+            upper_dual=np.maximum(bounds, 0.0),
+        )
+        outcome = _OUTCOMES.get(statistics["return_status"], Outcome.NUMERICAL)
+        return Attempt(point, outcome, int(statistics["iter_count"]))
+
+    def _solver(self, kind: str) -> Any:
+        if kind not in self._solvers:
+            settings: dict[str, Any] = {
+                "print_level": 0,
+                "sb": "yes",
+                "tol": self.options.tolerance,
+                "max_iter": self.options.max_iterations,
+                "max_wall_time": self.options.max_seconds,
+                "constr_viol_tol": 0.1 * self.options.feasibility,
+                # IPOPT widens bounds by 1e-8 unless told not to; clipping a solution back then disturbs
+                # equalities by that much times the largest admittance.
+                "bound_relax_factor": 0.0,
+                **_SETTINGS[kind],
+            }
+            if not self._derivatives:
+                self._derivatives = differentiate(self.model.nlp)
+            plugin_options = {**_QUIET, **self._derivatives, "ipopt": settings}
+            self._solvers[kind] = casadi.nlpsol(kind, "ipopt", self.model.nlp, plugin_options)
+        return self._solvers[kind]
+
+
+def differentiate(nlp: Any) -> dict[str, Any]:
+    """The derivatives IPOPT asks for, made once for all kinds of start."""
+    y, x = (casadi.SX.sym(name, nlp.size1_in(k)) for k, name in enumerate(("y", "x")))
+    objective, rows = nlp(y, x)
+    weight, multipliers = casadi.SX.sym("lam_f"), casadi.SX.sym("lam_g", rows.shape[0])
+    slope = casadi.gradient(weight * objective + casadi.dot(multipliers, rows), y)
+    curvature = casadi.triu(casadi.jacobian(slope, y, {"symmetric": True}))
+    names = ["x", "p"]
+    return {
+        "grad_f": casadi.Function(
+            "grad_f", [y, x], [objective, casadi.gradient(objective, y)], names, ["f", "grad_f"]
+        ),
+        "jac_g": casadi.Function("jac_g", [y, x], [rows, casadi.jacobian(rows, y)], names, ["g", "jac_g"]),
+        "hess_lag": casadi.Function(
+            "hess_lag", [y, x, weight, multipliers], [curvature], [*names, "lam_f", "lam_g"], ["hess"]
+        ),
+    }
