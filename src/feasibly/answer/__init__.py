@@ -1,0 +1,1 @@
+"""How belief becomes a decision: mean, svp, conditioned, polished, solved, auto."""

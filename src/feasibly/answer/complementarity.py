@@ -1,0 +1,130 @@
+"""Many small quadratic programs that share one matrix, solved together.
+
+Each row wants `lam >= 0`, `w = M lam - q >= 0` and `lam * w = 0`. `M` is the same for all rows, and so, nearly, is the set
+of positive `lam`. The usual set is pivoted into the matrix once; what is left for a row is the few places where it differs.
+A row's few differences are found by the primal-dual active-set rule: flip every sign that is wrong, solve, look again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+SOFT, HARD = 1e-3, 1e-10
+"""Added to the diagonal (scaled to one). The soft problem finds the active set without going round in circles even
+where constraints nearly repeat one another; the hard one then gives multipliers that hold the constraints exactly."""
+
+SOFT_ROUNDS, HARD_ROUNDS = 8, 4
+
+
+PATIENCE = 3
+"""Rounds without progress before flipping one at a time."""
+
+
+class Pivoted(NamedTuple):
+    """`M` scaled to a unit diagonal and pivoted on the usual active set `base`.
+
+    `values = offset(q) + matrix @ z` gives the multipliers of base rows and the slacks of the others, while `z` holds
+    the slacks of base rows and the multipliers of the others. All zero `z` is the usual case.
+    """
+
+    scale: Any
+    base: Any
+    softness: Any
+    offset: Any
+    matrix: Any
+
+
+def pivot(matrix: Array, base: NDArray[np.bool_]) -> tuple[Pivoted, Pivoted]:
+    """Prepare `matrix` (symmetric, positive semi-definite) for `solve`, with `base` usually active: soft and hard."""
+    return _pivot(matrix, base, SOFT), _pivot(matrix, base, HARD)
+
+
+def _pivot(matrix: Array, base: NDArray[np.bool_], softness: float) -> Pivoted:
+    size = len(matrix)
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(matrix), np.finfo(np.float64).tiny)) if size else np.zeros(0)
+    scale = np.where(np.diag(matrix) > 1e-300, scale, 1.0) if size else scale
+    scaled = matrix * scale[:, None] * scale + softness * np.eye(size)
+    inside, outside = np.flatnonzero(base), np.flatnonzero(~base)
+    inverse = np.linalg.inv(scaled[np.ix_(inside, inside)])
+    inverse = (inverse + inverse.T) / 2.0
+    carried = scaled[np.ix_(outside, inside)] @ inverse
+    offset, pivoted = np.zeros((size, size)), np.zeros((size, size))
+    offset[np.ix_(inside, inside)] = inverse
+    offset[np.ix_(outside, inside)] = carried
+    offset[outside, outside] = -1.0
+    pivoted[np.ix_(inside, inside)] = inverse
+    pivoted[np.ix_(inside, outside)] = -carried.T
+    pivoted[np.ix_(outside, inside)] = carried
+    pivoted[np.ix_(outside, outside)] = (
+        scaled[np.ix_(outside, outside)] - carried @ scaled[np.ix_(inside, outside)]
+    )
+    return Pivoted(scale, np.asarray(base), np.float64(softness), offset, pivoted)
+
+
+def solve(
+    pivoted: tuple[Pivoted, Pivoted], q: Any, previous: Any, active: Any, flips: int
+) -> tuple[Any, Any, Any]:
+    """Multipliers, their active set, and whether a row settled, for `q` of shape `(size, rows)`.
+
+    Args:
+        pivoted: what `pivot` made.
+        q: the right-hand sides, one a column.
+        previous: multipliers to stay near, as far as the softness goes (so that none is left where they come to rest).
+        active: a guess at the active set, `(size, rows)` booleans: the usual set, or the last answer.
+        flips: how many differences from the usual set a row may have (static).
+    """
+    soft, hard = pivoted
+    roughly, found, _ = _settle(soft, q, previous, active, flips, SOFT_ROUNDS)
+    exactly, final, settled = _settle(hard, q, previous, found, flips, HARD_ROUNDS)
+    return jnp.where(settled, exactly, roughly), jnp.where(settled, final, found), settled
+
+
+def _settle(
+    pivoted: Pivoted, q: Any, previous: Any, active: Any, flips: int, rounds: int
+) -> tuple[Any, Any, Any]:
+    scale, base, softness, offset, matrix = pivoted
+    start = (offset @ (scale[:, None] * q + softness * previous / scale[:, None])).T
+    tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
+    rows = jnp.arange(start.shape[0])[:, None]
+
+    def look(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        flipped, _, _, _, fewest, patience, round_ = state
+        chosen, where = jax.lax.top_k(flipped.astype(jnp.float32), flips)
+        valid = chosen > 0.0
+        flipped = jnp.zeros_like(flipped).at[rows, where].max(valid)  # the first `flips` of them
+        both = valid[:, :, None] & valid[:, None, :]
+        small = jnp.where(both, matrix[where[:, :, None], where[:, None, :]], jnp.eye(flips))
+        right = jnp.where(valid, -jnp.take_along_axis(start, where, axis=1), 0.0)
+        found = jnp.where(valid, jnp.linalg.solve(small, right[..., None])[..., 0], 0.0)
+        z = jnp.zeros_like(start).at[rows, where].add(found)
+        values = start + z @ matrix.T
+        wrong = jnp.where(flipped, z, values) < -tolerance
+        count = jnp.sum(wrong, axis=1)
+        # Flip everything wrong while that helps; where it goes round in circles, flip the last one alone, which
+        # cannot (Murty's rule, as the backup of Judice and Pires 1994).
+        better = count < fewest
+        patience = jnp.where(better, PATIENCE, patience - 1)
+        fewest = jnp.minimum(count, fewest)
+        last = jnp.arange(size) == jnp.max(jnp.where(wrong, jnp.arange(size), -1), axis=1, keepdims=True)
+        turn = jnp.where((patience >= 0)[:, None], wrong, wrong & last)
+        return flipped ^ turn, z, values, flipped, fewest, patience, round_ + 1
+
+    def unsettled(state: tuple[Any, ...]) -> Any:
+        return (state[6] < rounds) & jnp.any(state[4] > 0)
+
+    size, width = start.shape[1], start.shape[0]
+    flipped = (active != base[:, None]).T
+    blank = jnp.zeros_like(start)
+    fewest = jnp.full(width, size + 1)
+    state = (flipped, blank, blank, flipped, fewest, jnp.full(width, PATIENCE), 0)
+    _, z, values, flipped, fewest, _, _ = jax.lax.while_loop(unsettled, look, state)
+    multipliers = jnp.where(base, jnp.where(flipped, 0.0, values), jnp.where(flipped, z, 0.0))
+    multipliers = jnp.maximum(multipliers, 0.0)
+    return (scale[:, None] * multipliers.T), (flipped != base).T, fewest == 0

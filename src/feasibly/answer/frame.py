@@ -1,0 +1,277 @@
+"""The frozen frame: everything about a problem's neighbourhood that its instances can share.
+
+At a solved point near the middle of the data, the constraints and the cost are differentiated once and the
+optimality system is factored once. An instance then moves by
+
+    d = -G r - R g - G A' lam,        nu <- nu - R' r + C g - R' A' lam
+
+where `g` are its equalities, `r` the exact gradient of its own Lagrangian (a reverse-mode derivative, no matrix),
+and `lam` solves a small complementarity problem that all instances share too. The matrices are only a metric: where
+the iteration rests, the instance's own optimality conditions hold. It is the adjoint form of sequential quadratic
+programming with inexact derivatives (Bock, Diehl, Kostina and Schloeder 2007 use it for real-time control).
+
+The belief enters as curvature `P = c / tau * S^-1`: directions in which the answer hardly ever moves are stiff, and
+where the cost is indifferent (two equal generators at one bus) the most probable answer wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from feasibly.answer.complementarity import Pivoted, pivot
+from feasibly.model.belief import Covariance
+from feasibly.problem.core import Problem
+from feasibly.problem.precision import double, twin
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FLOOR = 1e-5
+"""Standard deviation (natural units) below which the belief is not trusted to be stiffer."""
+
+_COLUMNS = 256
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which constraints may become active: positions of lower bounds, upper bounds and inequalities."""
+
+    lower: Ints
+    upper: Ints
+    inequality: Ints
+
+    def __len__(self) -> int:
+        return len(self.lower) + len(self.upper) + len(self.inequality)
+
+
+class Matrices(NamedTuple):
+    """The arrays an iteration reads. `free` variables only; fixed ones never move."""
+
+    move: Any
+    """`[-G, -R; -R', C]`: from `[r; g]` to the step and the change of the equalities' multipliers."""
+    push: Any
+    """`-[G; R'] A'`: what a unit of each candidate's multiplier adds to that."""
+    normals: Any
+    """`A_h`: gradients of the candidate inequalities."""
+    precision: Any
+    """`P`."""
+    pivoted: tuple[Pivoted, Pivoted]
+    span: Any
+    """The longest step of each free variable: a few of its own standard deviations."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A frozen frame and where it was taken."""
+
+    x: Array
+    y: Array
+    nu: Array
+    lam: Array
+    rows: Rows
+    free: Ints
+    matrices: Matrices
+    std: Array
+    """Standard deviations of the conditioned belief at the frame's own active set, per output."""
+
+
+def candidates(problem: Problem, y: Array, h: Array, reach: float = 1.0) -> Rows:
+    """Constraints that solved instances come near: within `reach` standard deviations of their own slack."""
+
+    def near(slack: Array) -> NDArray[np.bool_]:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(slack.min(axis=0) < reach * slack.std(axis=0) + 1e-5)
+
+    moving = problem.lower < problem.upper
+    low, high = moving & np.isfinite(problem.lower), moving & np.isfinite(problem.upper)
+    lower, upper = np.flatnonzero(low), np.flatnonzero(high)
+    return Rows(
+        lower[near(y[:, lower] - problem.lower[lower])],
+        upper[near(problem.upper[upper] - y[:, upper])],
+        np.flatnonzero(near(-h)) if h.shape[1] else np.zeros(0, dtype=np.int64),
+    )
+
+
+def build_frame(
+    problem: Problem,
+    derivatives: Derivatives,
+    x: Array,
+    y: Array,
+    nu: Array,
+    lam: Array,
+    rows: Rows,
+    base: NDArray[np.bool_],
+    covariance: Covariance,
+    weight: float,
+    span: Array,
+) -> Frame:
+    """Differentiate and factor at `(x, y)` with multipliers `nu` (equalities) and `lam` (candidates).
+
+    `weight` is `c / tau`, the worth of the belief in units of cost; `base` the usual active set among `rows`;
+    `span` the longest step of each output.
+    """
+    free = np.flatnonzero(problem.lower < problem.upper)
+    jacobian, normals, curvature = derivatives.at(x, y, nu, lam[len(rows.lower) + len(rows.upper) :])
+    jacobian, normals = jacobian[:, free], normals[:, free]
+    precision = weight * _inverse(covariance, free)
+    metric = curvature[np.ix_(free, free)] + precision
+    metric = (metric + metric.T) / 2.0
+    null, right = split_spaces(jacobian)
+    reduced = _convex(null.T @ metric @ null)
+    inverse = (
+        null @ scipy.linalg.solve(reduced, null.T, assume_a="pos") if null.shape[1] else np.zeros_like(metric)
+    )
+    bent = metric @ right
+    response = right - inverse @ bent  # R
+    move = np.block([[-inverse, -response], [-response.T, right.T @ (metric @ response)]])
+
+    position = np.full(problem.n_outputs, -1)
+    position[free] = np.arange(len(free))
+    low, high = position[rows.lower], position[rows.upper]
+    columns = np.concatenate([-inverse[:, low], inverse[:, high], inverse @ normals.T], axis=1)  # G A'
+    duals = np.concatenate([-response.T[:, low], response.T[:, high], response.T @ normals.T], axis=1)
+    gram = np.concatenate([-columns[low], columns[high], normals @ columns])
+    matrices = Matrices(
+        move=move,
+        push=-np.concatenate([columns, duals]),
+        normals=normals,
+        precision=precision,
+        pivoted=pivot((gram + gram.T) / 2.0, base),
+        span=span[free],
+    )
+    with double():
+        matrices = jax.tree.map(jnp.asarray, matrices)  # once to the device, not once a call
+    std = np.zeros(problem.n_outputs)
+    std[free] = _spread(inverse, columns, gram, base) * np.sqrt(weight)
+    return Frame(x, y, nu, lam, rows, free, matrices, std)
+
+
+def _spread(inverse: Array, columns: Array, gram: Array, base: NDArray[np.bool_]) -> Array:
+    """Root of the diagonal of the inverse curvature on the tangent of the usual active set.
+
+    Curvature is cost times belief: multiplied by `weight = c / tau`, its inverse is the tilted belief's covariance.
+    """
+    active = np.flatnonzero(base)
+    variance = np.diag(inverse).copy()
+    if len(active):
+        small = gram[np.ix_(active, active)]
+        small = small + 1e-10 * np.trace(small) / len(active) * np.eye(len(active))
+        solved = scipy.linalg.solve(small, columns[:, active].T, assume_a="pos")
+        variance -= np.sum(columns[:, active] * solved.T, axis=1)
+    return np.sqrt(np.maximum(variance, 0.0))
+
+
+def _inverse(covariance: Covariance, free: Ints) -> Array:
+    """`(S + FLOOR^2 I)^-1` on the free variables, by Woodbury."""
+    diagonal = covariance.diagonal[free] + FLOOR**2
+    factor = covariance.factor[free] / diagonal[:, None]
+    middle = np.eye(factor.shape[1]) + covariance.factor[free].T @ factor
+    return np.asarray(np.diag(1.0 / diagonal) - factor @ scipy.linalg.solve(middle, factor.T, assume_a="pos"))
+
+
+def split_spaces(jacobian: Array) -> tuple[Array, Array]:
+    """A basis of the null space and the pseudo-inverse of the equalities' Jacobian."""
+    rows, columns = jacobian.shape
+    if rows == 0:
+        return np.eye(columns), np.zeros((columns, 0))
+    full, triangle = scipy.linalg.qr(jacobian.T, mode="full")
+    diagonal = np.abs(np.diag(triangle))
+    if rows <= columns and diagonal.min() > 1e-9 * diagonal.max():
+        right = scipy.linalg.solve_triangular(triangle[:rows], full[:, :rows].T).T
+        return full[:, rows:], right
+    # Equalities that repeat one another: rank by singular values.
+    left, values, across = np.linalg.svd(jacobian)
+    rank = int(np.sum(values > 1e-9 * values[0]))
+    right = across[:rank].T @ (left[:, :rank] / values[:rank]).T
+    return across[rank:].T, right
+
+
+def _convex(matrix: Array) -> Array:
+    """`matrix` with eigenvalues that are negative or nearly zero raised, so that it defines a metric."""
+    if not len(matrix):
+        return matrix
+    matrix = (matrix + matrix.T) / 2.0
+    values, vectors = np.linalg.eigh(matrix)
+    least = 1e-8 * max(float(values[-1]), 1e-8)
+    if values[0] >= least:
+        return matrix
+    raised = np.maximum(np.abs(values), least)
+    return np.asarray((vectors * raised) @ vectors.T)
+
+
+class Derivatives:
+    """Compiled Jacobians and Hessian of one problem and one set of candidates, a block of columns at a time."""
+
+    def __init__(self, problem: Problem, rows: Rows) -> None:
+        pieces = lagrangian_pieces(problem, rows)
+        slope = jax.grad(pieces.lagrangian, argnums=1)
+        self._size = problem.n_outputs
+        self._width = min(_COLUMNS, self._size)
+
+        def blocks(along: Callable[..., Any]) -> Callable[..., Any]:
+            return jax.jit(jax.vmap(along, in_axes=(None, None, None, None, -1), out_axes=-1))
+
+        self._equality = blocks(
+            lambda x, y, nu, lam, v: jax.jvp(lambda u: pieces.equality(x, u), (y,), (v,))[1]
+        )
+        self._inequality = blocks(
+            lambda x, y, nu, lam, v: jax.jvp(lambda u: pieces.inequality(x, u), (y,), (v,))[1]
+        )
+        self._curvature = blocks(
+            lambda x, y, nu, lam, v: jax.jvp(lambda u: slope(x, u, nu, lam), (y,), (v,))[1]
+        )
+        self._slope = jax.jit(slope)
+
+    def at(self, x: Array, y: Array, nu: Array, lam: Array) -> tuple[Array, Array, Array]:
+        """Jacobians of equalities and candidate inequalities, and the Hessian of the Lagrangian."""
+        parts: list[list[Array]] = [[], [], []]
+        with double():
+            for first in range(0, self._size, self._width):
+                count = min(self._width, self._size - first)
+                block = np.zeros((self._size, self._width))
+                block[first + np.arange(count), np.arange(count)] = 1.0
+                for part, along in zip(
+                    parts, (self._equality, self._inequality, self._curvature), strict=True
+                ):
+                    part.append(np.asarray(along(x, y, nu, lam, block))[:, :count])
+        jacobian, normals, curvature = (np.concatenate(part, axis=1) for part in parts)
+        return jacobian, normals, curvature
+
+    def slope(self, x: Array, y: Array, nu: Array, lam: Array) -> Array:
+        """The gradient of the Lagrangian (bounds left out)."""
+        with double():
+            return np.asarray(self._slope(x, y, nu, lam))
+
+
+class Pieces(NamedTuple):
+    """A problem's functions with absent ones made empty, inequalities restricted to the candidates."""
+
+    equality: Callable[[Any, Any], Any]
+    inequality: Callable[[Any, Any], Any]
+    lagrangian: Callable[[Any, Any, Any, Any], Any]
+
+
+def lagrangian_pieces(problem: Problem, rows: Rows) -> Pieces:
+    """Fresh functions (never compiled elsewhere in another precision) for one set of candidates."""
+    chosen = rows.inequality
+
+    def equality(x: Any, y: Any) -> Any:
+        return jnp.zeros(0) if problem.equality is None else problem.equality(x, y)
+
+    def inequality(x: Any, y: Any) -> Any:
+        if problem.inequality is None or not len(chosen):
+            return jnp.zeros(0)
+        return problem.inequality(x, y)[chosen]
+
+    def lagrangian(x: Any, y: Any, nu: Any, lam: Any) -> Any:
+        return problem.objective(x, y) + jnp.dot(nu, equality(x, y)) + jnp.dot(lam, inequality(x, y))
+
+    return Pieces(twin(equality), twin(inequality), twin(lagrangian))

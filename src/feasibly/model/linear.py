@@ -1,0 +1,114 @@
+"""Ridge regression: the method every other has to beat, with its exact Bayesian variance.
+
+Everything comes from one singular value decomposition: the coefficients for every penalty, the leave-one-out
+residuals that choose among them, and the leverage that widens the belief away from the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.model.belief import Belief, Covariance, Model
+from feasibly.model.scale import Scale, score
+
+Array = NDArray[np.float64]
+
+PENALTIES = np.logspace(-8, 4, 37)
+"""Candidates, relative to the number of rows."""
+
+
+@dataclass(frozen=True)
+class LinearModel(Model):
+    """`y = offset + scaled(x) @ weights`, with a Gaussian posterior over the weights."""
+
+    inputs: Scale
+    offset: Array
+    weights: Array
+    root: Array
+    """`(n_inputs, rank)`: `root @ root.T` is the posterior covariance of one output's weights per unit noise."""
+    rows: int
+    covariance: Covariance
+    penalty: float
+    kind: ClassVar[str] = "linear"
+
+    def predict(self, x: Array) -> Belief:
+        """The mean, and a standard deviation that grows with the leverage of the row."""
+        scaled = self.inputs.apply(x)
+        leverage = 1.0 / self.rows + np.sum((scaled @ self.root) ** 2, axis=1)
+        noise = np.sqrt(self.covariance.variance)
+        return Belief(self.offset + scaled @ self.weights, np.sqrt(1.0 + leverage)[:, None] * noise)
+
+    def draws(self, x: Array, count: int, seed: int) -> Iterator[Array]:
+        """Functions drawn from the posterior over the weights."""
+        scaled = self.inputs.apply(x)
+        mean = self.offset + scaled @ self.weights
+        reach = scaled @ self.root
+        random = np.random.default_rng(seed)
+        factor, diagonal = self.covariance.factor, np.sqrt(self.covariance.diagonal)
+        for _ in range(count):
+            common = random.standard_normal((reach.shape[1], factor.shape[1])) @ factor.T
+            own = random.standard_normal((reach.shape[1], len(diagonal))) * diagonal
+            yield mean + reach @ (common + own)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Settings and arrays."""
+        arrays = {
+            "offset": self.offset,
+            "weights": self.weights,
+            "root": self.root,
+            "input_mean": self.inputs.mean,
+            "input_std": self.inputs.std,
+            "factor": self.covariance.factor,
+            "diagonal": self.covariance.diagonal,
+        }
+        return {"rows": self.rows, "penalty": self.penalty}, arrays
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LinearModel:
+        """The model that `state` described."""
+        return cls(
+            inputs=Scale(arrays["input_mean"], arrays["input_std"]),
+            offset=arrays["offset"],
+            weights=arrays["weights"],
+            root=arrays["root"],
+            rows=int(settings["rows"]),
+            covariance=Covariance(arrays["factor"], arrays["diagonal"]),
+            penalty=float(settings["penalty"]),
+        )
+
+
+def fit_ridge(x: Array, y: Array) -> LinearModel:
+    """Ridge regression with the penalty that has the best leave-one-out score."""
+    inputs, outputs = Scale.of(x), Scale.of(y)
+    left, values, right = np.linalg.svd(inputs.apply(x), full_matrices=False)
+    kept = values > values[0] * 1e-10 if len(values) and values[0] > 0 else np.zeros(len(values), dtype=bool)
+    left, values, right = left[:, kept], values[kept], right[kept]
+    target = outputs.apply(y)
+    rotated = left.T @ target
+    best, chosen, residuals = np.inf, float(PENALTIES[0]), target
+    for relative in PENALTIES:
+        penalty = float(relative * len(x))
+        keep = values**2 / (values**2 + penalty)
+        # The mean of y is estimated too, which costs every row a leverage of 1/n.
+        slack = 1.0 - 1.0 / len(x) - (left**2) @ keep
+        left_out = (target - left @ (keep[:, None] * rotated)) / np.maximum(slack, 1e-12)[:, None]
+        error = score(left_out)
+        if error < best:
+            best, chosen, residuals = error, penalty, left_out
+    shrunk = values / (values**2 + chosen)
+    weights = right.T @ (shrunk[:, None] * rotated) * outputs.std
+    root = right.T / np.sqrt(values**2 + chosen)
+    return LinearModel(
+        inputs=inputs,
+        offset=outputs.mean,
+        weights=weights,
+        root=root,
+        rows=len(x),
+        covariance=Covariance.pooled(residuals * outputs.std),
+        penalty=chosen,
+    )

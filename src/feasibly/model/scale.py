@@ -1,0 +1,44 @@
+"""Standardising columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FLOOR = 1e-6
+"""Standard deviations below this count as none: the column is constant."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`(value - mean) / std` by column."""
+
+    mean: Array
+    std: Array
+
+    @staticmethod
+    def of(values: Array, floor: float = FLOOR) -> Scale:
+        """From data; a constant column gets the scale 1, so that it stays what it is."""
+        std = np.std(values, axis=0)
+        return Scale(np.mean(values, axis=0), np.where(std < floor, 1.0, std))
+
+    def apply(self, values: Array) -> Array:
+        """To standard units."""
+        return np.asarray((values - self.mean) / self.std)
+
+    def undo(self, values: Array) -> Array:
+        """Back to the units of the data."""
+        return np.asarray(values * self.std + self.mean)
+
+
+def score(residuals: Array) -> float:
+    """How large residuals are, smaller is better: the mean over outputs of their log mean square.
+
+    The logarithm matters. An output that sits at its bound varies by solver noise alone; standardised, it cannot be
+    predicted by anything, and in a plain mean square it would drown the outputs that can.
+    """
+    return float(np.mean(np.log(np.mean(residuals**2, axis=0) + 1e-24)))
