@@ -72,7 +72,6 @@ UNARY: Mapping[str, Elementwise] = {
     "not": casadi.logic_not,
     # JAX's ways of saying "the same value". The solver differentiates the value: a stopped gradient goes on.
     "copy": _identity,
-    "copy_p": _identity,
     "stop_gradient": _identity,
     "name": _identity,
     "reduce_precision": _identity,
@@ -130,6 +129,5 @@ NUMPY: Mapping[str, Callable[..., Any]] = {
     "xor": np.bitwise_xor,
     "not": np.invert,
     "copy": _identity,
-    "copy_p": _identity,
     "stop_gradient": _identity,
 }

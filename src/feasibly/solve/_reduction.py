@@ -11,7 +11,7 @@ import numpy as np
 
 from feasibly.solve._elementwise import ROUNDING
 from feasibly.solve._movement import Params
-from feasibly.solve._values import Symbolic, Value, as_column, as_matrix, dense, pick, positions_of
+from feasibly.solve._values import Symbolic, Value, as_column, as_matrix, dense, pick, positions_of, stretch, take
 
 
 def _fold(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
@@ -29,7 +29,7 @@ def _layers(operand: Value, axes: Sequence[int]) -> tuple[list[Any], tuple[int, 
     count = math.prod(operand.shape[axis] for axis in axes)
     order = np.transpose(positions_of(operand.shape), [*axes, *kept]).reshape(count, math.prod(shape))
     column = as_column(operand)
-    return [column[row.tolist()] for row in order], shape
+    return [take(column, row) for row in order], shape
 
 
 def _reduce(combine: Callable[[Any, Any], Any], empty: float) -> Callable[[Params, Value], Value]:
@@ -48,7 +48,7 @@ def _reduce_sum(params: Params, operand: Value) -> Value:
     shape = tuple(operand.shape[axis] for axis in kept)
     rows, columns = math.prod(shape), math.prod(operand.shape[axis] for axis in axes)
     order = np.transpose(positions_of(operand.shape), [*axes, *kept]).ravel(order="F")
-    matrix = casadi.reshape(as_column(operand)[order.tolist()], columns, rows)
+    matrix = casadi.reshape(take(as_column(operand), order), columns, rows)
     return dense(casadi.sum1(matrix).T, shape)
 
 
@@ -108,8 +108,8 @@ def _select_n(params: Params, which: Value, *cases: Value) -> Value:
 
 
 def _clamp(params: Params, low: Value, operand: Value, high: Value) -> Value:
-    limited = casadi.fmin(casadi.fmax(as_column(operand), as_column(low)), as_column(high))
-    return dense(limited, operand.shape)
+    above = casadi.fmax(as_column(operand), stretch(low, operand.shape))
+    return dense(casadi.fmin(above, stretch(high, operand.shape)), operand.shape)
 
 
 def _integer_pow(params: Params, operand: Value) -> Value:

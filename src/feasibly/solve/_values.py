@@ -49,12 +49,20 @@ def pick(sources: Sequence[Value], positions: NDArray[Any]) -> Value:
     if is_known(*sources):
         flat = np.concatenate([np.asarray(source).ravel() for source in sources])
         return np.asarray(flat[positions])
-    column = (
-        casadi.vertcat(*[as_column(source) for source in sources])
-        if len(sources) > 1
-        else as_column(sources[0])
-    )
-    return Symbolic(column[np.asarray(positions).ravel().tolist()], np.shape(positions))
+    column = casadi.vertcat(*[as_column(source) for source in sources])
+    return Symbolic(take(column, np.asarray(positions).ravel()), np.shape(positions))
+
+
+def take(column: Any, positions: NDArray[Any]) -> Any:
+    """The column of the elements at `positions`; CasADi makes a row of them when there is one element."""
+    return casadi.reshape(column[positions.tolist()], len(positions), 1)
+
+
+def stretch(value: Value, shape: Sequence[int]) -> Any:
+    """The value broadcast to `shape` by NumPy's rules, as a column; one element is left to CasADi."""
+    if value.shape in (tuple(shape), ()):
+        return as_column(value)
+    return take(as_column(value), np.broadcast_to(positions_of(value.shape), tuple(shape)).ravel())
 
 
 def positions_of(shape: Sequence[int], first: int = 0) -> NDArray[np.int64]:
@@ -67,4 +75,4 @@ def as_matrix(value: Value, positions: NDArray[Any]) -> Any:
     rows, columns = positions.shape
     if isinstance(value, np.ndarray):
         return casadi.sparsify(casadi.DM(np.asarray(value, dtype=np.float64).ravel()[positions]))
-    return casadi.reshape(value.column[positions.ravel(order="F").tolist()], rows, columns)
+    return casadi.reshape(take(value.column, positions.ravel(order="F")), rows, columns)

@@ -25,6 +25,9 @@ _OUTCOMES: Mapping[str, Outcome] = {
 }
 """What IPOPT says; anything else is a numerical breakdown."""
 
+_INTERRUPTED = frozenset({"User_Requested_Stop", "NonIpopt_Exception_Thrown"})
+"""CasADi swallows Ctrl-C and these come back; it turns every other exception into a failed evaluation."""
+
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "cold": {},
     "warm": {
@@ -72,8 +75,7 @@ class Ipopt:
             arguments["lam_x0"] = start.upper_dual - start.lower_dual
         raw = solver(**arguments)
         statistics = solver.stats()
-        if statistics["return_status"] == "User_Requested_Stop":
-            # Nothing but Ctrl-C asks for it here: CasADi turns the interrupt into this status.
+        if statistics["return_status"] in _INTERRUPTED:
             raise KeyboardInterrupt
         rows, bounds = np.asarray(raw["lam_g"]).ravel(), np.asarray(raw["lam_x"]).ravel()
         point = Start(

@@ -129,7 +129,7 @@ def complete(
     n_inequalities: int,
     scale: Array | None = None,
 ) -> Model:
-    """The model of an `nlp` function: differentiated, and scaled by its gradients at the start unless told."""
+    """The model of an `nlp` function, differentiated; scaled by its gradients at the start unless told."""
     y, x = casadi.SX.sym("y", len(lower)), casadi.SX.sym("x", len(nominal))
     objective, rows = nlp(y, x)
     free, fixed = (np.flatnonzero(test).tolist() for test in (lower < upper, lower >= upper))

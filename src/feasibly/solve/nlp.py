@@ -1,4 +1,4 @@
-"""One problem, many rows: a solver that is built once, sent to workers as bytes, and never raises for a row."""
+"""One problem, many rows: a solver built once, sent to workers as bytes, that never raises for a row."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class Solver:
         """Solve one row. A row without a solution is returned with its outcome, never raised.
 
         The ladder: from `start` if one is given; warm from the nominal solution; cold by IPOPT; cold by IPOPT
-        with other settings. Before the cold attempts the least infeasible points near the nominal solution and
-        near the problem's first guess are sought, and if both are infeasible the row is `INFEASIBLE`.
+        with other settings. Before the cold attempts the least infeasible points near the nominal solution
+        and near the problem's first guess are sought; if both are infeasible the row is `INFEASIBLE`.
 
         Args:
             x: the input, `(n_inputs,)`.

@@ -16,8 +16,8 @@ class Outcome(enum.Enum):
     OK = (0, "")
     INFEASIBLE = (
         1,
-        "No feasible point was found: the solver settled where the constraints cannot all hold; check that this "
-        "input has a solution, or draw inputs from a narrower range.",
+        "No feasible point was found: the solver settled where the constraints cannot all hold; check that "
+        "this input has a solution, or draw inputs from a narrower range.",
     )
     ITERATION_LIMIT = (
         2,
@@ -32,8 +32,8 @@ class Outcome(enum.Enum):
     UNBOUNDED = (5, "The objective falls without end for this input; give the free outputs bounds.")
     INACCURATE = (
         6,
-        "The solver stopped where constraints are off by more than the tolerance; scale them to be of order one, "
-        "or loosen the tolerance.",
+        "The solver stopped where constraints are off by more than the tolerance; scale them to be of order "
+        "one, or loosen the tolerance.",
     )
     NOT_FINITE_INPUT = (
         7,

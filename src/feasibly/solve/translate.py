@@ -1,9 +1,9 @@
 """From `jax.numpy` to CasADi: a problem is written once and solved with exact sparse derivatives.
 
 The function is traced to a jaxpr in double precision and its equations are replayed on CasADi columns.
-Whatever is known while translating (constants, index arithmetic) stays NumPy; calls, loops of known length and
-custom derivative rules are unrolled. CasADi then differentiates the value that comes out, so `custom_jvp`,
-`custom_vjp` and `stop_gradient` change nothing here: the solver needs the true derivative.
+Whatever is known while translating (constants, index arithmetic) stays NumPy; calls, loops of known length
+and custom derivative rules are unrolled. CasADi then differentiates the value that comes out, so
+`custom_jvp`, `custom_vjp` and `stop_gradient` change nothing here: the solver needs the true derivative.
 """
 
 from __future__ import annotations
@@ -23,27 +23,22 @@ from feasibly.problem.precision import double, twin
 from feasibly.solve._elementwise import BINARY, INTEGER_DIFFERS, NUMPY, UNARY
 from feasibly.solve._movement import MOVEMENT, SCATTER, NotStaticError
 from feasibly.solve._reduction import REDUCTION, choose
-from feasibly.solve._values import Symbolic, Value, as_column, dense, is_known, pick, positions_of
+from feasibly.solve._values import Symbolic, Value, as_column, dense, is_known, pick, positions_of, stretch
 
 _LONGEST_LOOP = 10_000
 _NOWHERE = "the problem"
 
 _INLINED: Mapping[str, str] = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "checkpoint": "jaxpr",
     "remat2": "jaxpr",
 }
 """Calls that are replaced by their body, and the parameter that holds it."""
 
 
 class TranslationError(FeasiblyError):
-    """A problem uses an operation without a CasADi counterpart; `primitive` and `where` say which and where."""
+    """A problem uses an operation that CasADi does not have; `primitive` and `where` say which and where."""
 
     def __init__(self, primitive: str, where: str, reason: str) -> None:
         self.primitive = primitive
@@ -151,7 +146,7 @@ def _apply(equation: Any, values: list[Value]) -> list[Value]:
     if name in UNARY:
         return [dense(UNARY[name](as_column(values[0])), shape)]
     if name in BINARY:
-        return [dense(BINARY[name](as_column(values[0]), as_column(values[1])), shape)]
+        return [dense(BINARY[name](stretch(values[0], shape), stretch(values[1], shape)), shape)]
     raise _refusal(equation, "the solver has no such operation; write it with arithmetic, powers or sines")
 
 
