@@ -9,7 +9,6 @@ import numpy as np
 import psutil
 import pytest
 
-from feasibly.data import _worker
 from feasibly.data.dataset import Dataset
 from feasibly.data.engines import EngineError, Task, open_engine
 from feasibly.data.label import Progress, _row_by_row, label
@@ -150,20 +149,25 @@ def test_a_block_that_kills_its_worker_loses_one_row(payload: bytes, reference: 
     assert np.isnan(block["y"][1]).all()
 
 
+@pytest.mark.skipif(not hasattr(psutil.Process, "memory_maps"), reason="the system does not tell")
 def test_workers_start_light_and_use_one_thread(payload: bytes, reference: Dataset) -> None:
-    def look(digest: str, x: Any) -> tuple[Any, ...]:  # nested, so that it travels without this module
-        import os
-        import sys
-
-        from feasibly.data._worker import solve_block
-
-        solved = solve_block(digest, x)["outcome"].tolist()
-        heavy = sorted({"jax", "zarr", "xarray", "dask", "ray"} & set(sys.modules))
-        return solved, heavy, os.environ.get("OMP_NUM_THREADS")
-
     with open_engine("local", payload, jobs=2) as workers:
-        pool = workers._pool  # type: ignore[attr-defined]
-        assert pool.submit(look, _worker.digest_of(payload), reference.x[:1]).result() == ([0], [], "1")
+        assert len(list(workers.run([Task(0, reference.x[:2]), Task(1, reference.x[2:4])]))) == 2
+        for worker in workers._workers:  # type: ignore[attr-defined]
+            process = psutil.Process(worker.process.pid)
+            loaded = " ".join(region.path for region in process.memory_maps())
+            assert "casadi" in loaded
+            assert "jaxlib" not in loaded
+            assert process.environ()["OMP_NUM_THREADS"] == "1"
+
+
+def test_workers_go_when_their_main_process_goes(payload: bytes) -> None:
+    with open_engine("local", payload, jobs=2) as workers:
+        processes = [worker.process for worker in workers._workers]  # type: ignore[attr-defined]
+        workers._workers[0].connection.close()  # type: ignore[attr-defined]
+        processes[0].join(timeout=20)
+        assert processes[0].exitcode == 0
+    assert processes[1].exitcode is not None
 
 
 def test_a_row_that_breaks_the_solver_is_a_failed_row(

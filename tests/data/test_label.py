@@ -50,7 +50,7 @@ def test_a_closed_form_agrees(toy: Problem) -> None:
 def test_multipliers_close_the_lagrangian(grid3: Problem) -> None:
     import jax
 
-    from feasibly.problem.precision import double
+    from feasibly.precision import double
 
     data = label(grid3, count=2, jobs=1)
     duals = data.duals

@@ -151,17 +151,18 @@ def test_a_missing_chunk_is_noticed(store: Path, name: str) -> None:
             Dataset.open(store)
 
 
-@pytest.mark.parametrize("harm", ["cut", "flip"])
-def test_a_damaged_chunk_is_noticed_and_mended(store: Path, solved: Dataset, harm: str) -> None:
-    victim = store / "y" / "c" / "1" / "0"
+@pytest.mark.parametrize(("harm", "name"), [("cut", "y"), ("flip", "y"), ("flip", "x"), ("cut", "outcome")])
+def test_a_damaged_chunk_is_noticed_and_mended(store: Path, solved: Dataset, harm: str, name: str) -> None:
+    victim = store / name / "c" / "1" / ("" if name == "outcome" else "0")
     packed = bytearray(victim.read_bytes())
     if harm == "cut":
         del packed[len(packed) // 2 :]
     else:
         packed[len(packed) // 2] ^= 1
     victim.write_bytes(packed)
-    with pytest.raises(StoreError, match=r"damaged: y cannot be read .* run the command that made it again"):
-        _ = Dataset.open(store).y
+    damaged = rf"damaged: {name} cannot be read .* run the command that made it again"
+    with pytest.raises(StoreError, match=damaged):
+        getattr(Dataset.open(store), name)
     again: list[int] = []
     mended = label(
         make("nonconvex"), count=70, jobs=1, out=store, progress=lambda p: again.append(p.done - p.resumed)

@@ -1,93 +1,135 @@
-"""Processes on this machine (loky), rebuilt when one of them dies."""
+"""Processes on this machine, each at the end of its own pipe.
+
+Not loky's executor, though its processes: there all workers send results through one queue, and one that is
+killed in the middle of a message leaves the rest waiting for ever (met in the tests). With a pipe each, a
+death is the end of one file, it is plain which block was lost, and a worker whose main process is gone reads
+the end and goes too.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 import loky
-from loky.process_executor import BrokenProcessPool
+from loky.backend import get_context
 
 from feasibly.data import _worker
-from feasibly.data.engines import RETRIES, Answered, Engine, Task
+from feasibly.data.engines import RETRIES, Answered, Engine, EngineError, Task
+
+_DEATHS_AT_START = 3
+"""Deaths a worker, with no block ever answered, after which something is wrong with all of them."""
 
 
 @contextmanager
 def open_local(digest: str, payload: bytes, jobs: int | None) -> Iterator[Engine]:
     """`jobs` worker processes, one a core when not given."""
-    workers = _Workers(digest, payload, jobs or loky.cpu_count())
+    pool = _Pool(digest, payload, jobs or loky.cpu_count())
     try:
-        yield workers
+        yield pool
     finally:
-        workers.stop()
+        pool.stop()
 
 
-class _Workers:
+class _Process:
+    """One worker and the block it has."""
+
+    def __init__(self, digest: str, payload: bytes) -> None:
+        self.connection, theirs = Pipe()
+        self.task: Task | None = None
+        self.process: Any = get_context("loky").Process(
+            target=_worker.serve, args=(theirs, digest, payload), env=_worker.ONE_THREAD, daemon=True
+        )
+        self.process.start()
+        theirs.close()  # the worker's end is the worker's alone, so that its death is the end of the file
+
+    def give(self, task: Task) -> None:
+        # Only to a worker that is reading: two sides that both write wait for each other.
+        self.task = task
+        with suppress(OSError):  # of a dead worker; reading will tell
+            self.connection.send(task.x)
+
+    def take(self) -> tuple[Task, Any]:
+        """The finished block, or `None` for one whose worker has died."""
+        task, self.task = self.task, None
+        assert task is not None
+        try:
+            return task, self.connection.recv()
+        except (EOFError, OSError):
+            return task, None
+
+    def stop(self) -> None:
+        self.connection.close()
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join()
+
+
+class _Pool:
     def __init__(self, digest: str, payload: bytes, jobs: int) -> None:
         self._digest, self._payload = digest, payload
         self.jobs = jobs
-        self._pool = self._start()
+        self._workers = [self._start() for _ in range(jobs)]
 
-    def _start(self) -> Any:
-        return loky.ProcessPoolExecutor(
-            max_workers=self.jobs,
-            initializer=_worker.start_process,
-            initargs=(self._digest, self._payload),
-            env=_worker.ONE_THREAD,
-        )
+    def _start(self) -> _Process:
+        return _Process(self._digest, self._payload)
 
     def stop(self) -> None:
-        self._pool.shutdown(wait=True, kill_workers=True)
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
 
     def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
-        # Two blocks a worker: one at hand and one waiting, so that none idles while we write.
-        window = window or 2 * self.jobs
-        fresh, again, alone = iter(tasks), deque[Task](), deque[Task]()
+        fresh, again = iter(tasks), deque[Task]()
+        idle = self._workers[: window or self.jobs]
+        busy: dict[Connection, _Process] = {}
         deaths: Counter[int] = Counter()
-        running: dict[Any, Task] = {}
-        while True:
-            if alone and not running:
-                self._submit(alone.popleft(), running)
-            while not alone and len(running) < window:
+        answered = False
+
+        def hand_out() -> None:
+            while idle:
                 task = again.popleft() if again else next(fresh, None)
                 if task is None:
-                    break
-                self._submit(task, running)
-            if not running:
-                return
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            if not any(isinstance(future.exception(), BrokenProcessPool) for future in done):
-                for future in done:
-                    yield running.pop(future), future.result()
-                continue
-            # A dead worker breaks the pool for every block in flight, and one of them may be to blame. They
-            # are all tried once more together, then one at a time, which leaves no doubt.
-            self._restart()
-            lost = []
-            for future, task in running.items():
-                if future.done() and future.exception() is None:
-                    yield task, future.result()
-                else:
-                    lost.append(task)
-            running.clear()
-            for task in lost:
-                deaths[task.index] += 1
-                if deaths[task.index] > RETRIES:
-                    yield task, None
-                else:
-                    (again if deaths[task.index] < RETRIES else alone).append(task)
+                    return
+                worker = idle.pop()
+                worker.give(task)
+                busy[worker.connection] = worker
 
-    def _submit(self, task: Task, running: dict[Any, Task]) -> None:
-        try:
-            future = self._pool.submit(_worker.solve_block, self._digest, task.x)
-        except BrokenProcessPool:  # a worker died while nothing was in flight
-            self._restart()
-            future = self._pool.submit(_worker.solve_block, self._digest, task.x)
-        running[future] = task
+        hand_out()
+        while busy:
+            found: list[Answered] = []
+            for connection in wait(list(busy)):
+                assert isinstance(connection, Connection)
+                worker = busy.pop(connection)
+                task, answer = worker.take()
+                if answer is None:
+                    worker = self._replace(worker)
+                    deaths[task.index] += 1
+                    if deaths[task.index] > RETRIES:
+                        found.append((task, None))
+                    else:
+                        again.append(task)
+                else:
+                    answered = True
+                    found.append((task, answer))
+                idle.append(worker)
+            if not answered and deaths.total() >= _DEATHS_AT_START * self.jobs:
+                raise EngineError(
+                    "the worker processes die before they answer; is there enough memory for them?"
+                )
+            hand_out()  # before the caller stores what was found, so that nobody waits for the disk
+            for task, answer in found:
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield task, answer
 
-    def _restart(self) -> None:
-        self.stop()
-        self._pool = self._start()
+    def _replace(self, worker: _Process) -> _Process:
+        worker.stop()
+        place = self._workers.index(worker)
+        self._workers[place] = self._start()
+        return self._workers[place]

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from feasibly.solve.nlp import Solver
 
 ONE_THREAD = {
@@ -40,10 +42,23 @@ def carry(digest: str, payload: bytes) -> None:
     _packed[digest] = payload
 
 
-def start_process(digest: str, payload: bytes) -> None:
-    """Make this process a worker: Ctrl-C is for the main process, which then ends its workers."""
+def serve(connection: Connection, digest: str, payload: bytes) -> None:
+    """Be a worker process: solve the blocks that come through `connection` until it closes."""
+    # Ctrl-C in a terminal reaches every process; it is for the main one, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     carry(digest, payload)
+    try:
+        while True:
+            x = connection.recv()
+            try:
+                answer: Any = solve_block(digest, x)
+            except (
+                Exception
+            ) as error:  # not of one row, those are caught below: the main process must hear of it
+                answer = error
+            connection.send(answer)
+    except (EOFError, OSError):  # the main process is gone
+        return
 
 
 def solve_block(

@@ -329,11 +329,17 @@ def _check_same(writer: Writer, problem: Problem, x: NDArray[np.float64], asked:
         raise StoreError(
             f"{path} was made with other solver options ({_differences(changed)}); choose another path"
         )
+    damaged = writer.damaged_inputs()
     shared = min(len(x), len(writer))
-    if not np.array_equal(writer.read("x", slice(0, shared)), x[:shared]):
+    blocks = [i for i in range(-(-shared // writer.block)) if i not in damaged]
+    ends = [slice(i * writer.block, min((i + 1) * writer.block, shared)) for i in blocks]
+    if not all(np.array_equal(writer.read("x", rows), x[rows]) for rows in ends):
         drawn = {key: (getattr(had, key), getattr(asked, key)) for key in ("seed", "spread", "design")}
         why = _differences({key: pair for key, pair in drawn.items() if pair[0] != pair[1]})
         raise StoreError(f"{path} holds other inputs ({why or 'the rows differ'}); choose another path")
+    for index in sorted(damaged):
+        if writer.rows(index).stop <= len(x):
+            writer.mend_inputs(index, x[writer.rows(index)])
 
 
 def _differences(changed: Mapping[str, tuple[Any, Any]]) -> str:
