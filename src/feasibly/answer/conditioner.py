@@ -285,7 +285,8 @@ def _centred(
     """Move the first frame from the most central label to the middle of the inputs, where it serves best."""
     first = Conditioner(problem, recipe, covariance)
     mean = labels.y.mean(axis=0)[None]
-    reached = first.answer(middle[None], mean, polish=True)
+    # Two rows, so that no batch of one has to be compiled before anyone asks for a single answer.
+    reached = first.answer(np.stack([middle, middle]), np.repeat(mean, 2, axis=0), polish=True)
     if not reached.converged[0]:
         return first
     centre = (middle, reached.y[0], reached.nu[0], reached.lam[0])

@@ -26,10 +26,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from feasibly.answer.complementarity import Pivoted, pivot
 from feasibly.model.belief import Covariance
+from feasibly.model.complementarity import Pivoted, pivot
+from feasibly.model.response import LawArrays
+from feasibly.precision import double, twin
 from feasibly.problem.core import Problem
-from feasibly.problem.precision import double, twin
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -275,3 +276,55 @@ def lagrangian_pieces(problem: Problem, rows: Rows) -> Pieces:
         return problem.objective(x, y) + jnp.dot(nu, equality(x, y)) + jnp.dot(lam, inequality(x, y))
 
     return Pieces(twin(equality), twin(inequality), twin(lagrangian))
+
+
+def law_of(problem: Problem, frame: Frame) -> LawArrays:
+    """The first-order response of the optimum around a frame, as arrays linear in the input."""
+    pieces = lagrangian_pieces(problem, frame.rows)
+    rows, free = frame.rows, frame.free
+    first = len(rows.lower) + len(rows.upper)
+    lam_h = frame.lam[first:]
+
+    def residuals(x: Any, y: Any, nu: Any, lam: Any) -> Any:
+        slope = jax.grad(pieces.lagrangian, argnums=1)(x, y, nu, lam)[free]
+        return jnp.concatenate([slope, pieces.equality(x, y)]), pieces.inequality(x, y)
+
+    with double():
+        centre = tuple(jnp.asarray(part) for part in (frame.x, frame.y, frame.nu, lam_h))
+        (at, h) = jax.jit(residuals)(*centre)
+        (at_slope, h_slope) = jax.jit(jax.jacfwd(residuals))(*centre)
+    m = frame.matrices
+    move, push, normals = (np.asarray(part) for part in (m.move, m.push, m.normals))
+    n = len(free)
+    step = move[:n] @ np.asarray(at) - push[:n, first:] @ lam_h
+    step_slope = move[:n] @ np.asarray(at_slope)
+    position = np.full(problem.n_outputs, -1)
+    position[free] = np.arange(n)
+    low, high = position[rows.lower], position[rows.upper]
+    slack = np.concatenate(
+        [
+            problem.lower[rows.lower] - frame.y[rows.lower],
+            frame.y[rows.upper] - problem.upper[rows.upper],
+            np.asarray(h),
+        ]
+    )
+    still = np.zeros((first, len(frame.x)))
+    return LawArrays(
+        x0=frame.x,
+        y0=frame.y,
+        drift=_spread_out(step, free, problem.n_outputs),
+        slope=_spread_out(step_slope, free, problem.n_outputs),
+        push=_spread_out(push[:n], free, problem.n_outputs),
+        q0=np.concatenate([-step[low], step[high], normals @ step]) + slack,
+        q_slope=np.concatenate([-step_slope[low], step_slope[high], normals @ step_slope])
+        + np.concatenate([still, np.asarray(h_slope)]),
+        lam0=frame.lam,
+        pivoted=m.pivoted,
+    )
+
+
+def _spread_out(part: Array, free: Ints, size: int) -> Array:
+    """`part` of the free outputs among all of them, zero elsewhere."""
+    whole = np.zeros((size, *part.shape[1:]))
+    whole[free] = part
+    return whole

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.complementarity import solve
 from feasibly.answer.frame import Frame, Rows, lagrangian_pieces
+from feasibly.model.complementarity import solve
+from feasibly.precision import double
 from feasibly.problem.core import Problem
-from feasibly.problem.precision import double
 
 Array = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class Iteration:
     """Compiled moves for one problem and one set of candidates; frames come and go as arguments."""
 
     def __init__(self, problem: Problem, rows: Rows, flips: int) -> None:
-        self._compiled = {centred: _compile(problem, rows, flips, centred) for centred in (False, True)}
+        self._run = _compile(problem, rows, flips)
 
     def run(
         self,
@@ -65,14 +65,13 @@ class Iteration:
 
         `centred` pulls towards `mean`, the belief (conditioning); otherwise nothing does (polishing).
         """
-        run = self._compiled[centred]
         outs = []
         with double():
             for first in range(0, len(x), CHUNK):
                 part = slice(first, min(first + CHUNK, len(x)))
                 width = _bucket(part.stop - part.start)
                 args = [_padded(a[part], width).T for a in (x, mean, *state)]
-                out = run(frame.matrices, *args, steps, rest)
+                out = self._run(frame.matrices, *args, steps, rest, centred)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         y, nu, lam, active, eq, ineq, change = (np.concatenate(parts) for parts in zip(*outs, strict=True))
         return State(y, nu, lam, active), Residuals(eq, ineq, change)
@@ -88,7 +87,7 @@ def _padded(rows: NDArray[Any], width: int) -> NDArray[Any]:
     return np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
 
 
-def _compile(problem: Problem, rows: Rows, flips: int, centred: bool) -> Callable[..., tuple[Any, ...]]:
+def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[Any, ...]]:
     free = np.flatnonzero(problem.lower < problem.upper)
     pieces = lagrangian_pieces(problem, rows)
     n_low, n_high = len(rows.lower), len(rows.upper)
@@ -112,7 +111,7 @@ def _compile(problem: Problem, rows: Rows, flips: int, centred: bool) -> Callabl
 
     @jax.jit
     def run(
-        m: Any, x: Any, mean: Any, y: Any, nu: Any, lam: Any, active: Any, steps: Any, rest: Any
+        m: Any, x: Any, mean: Any, y: Any, nu: Any, lam: Any, active: Any, steps: Any, rest: Any, centred: Any
     ) -> tuple[Any, ...]:
         n = len(free)
 
@@ -120,8 +119,8 @@ def _compile(problem: Problem, rows: Rows, flips: int, centred: bool) -> Callabl
             y, nu, lam, active, g, a, cost, _, count = carry
             lam_h = lam[n_low + n_high :]
             r = slope(x, y, nu, lam_h)[free]
-            if centred:
-                r = r + m.precision @ (y - mean)[free]
+            pull = jax.lax.cond(centred, lambda: m.precision @ (y - mean)[free], lambda: jnp.zeros_like(r))
+            r = r + pull
             d = m.move @ jnp.concatenate([r, g])
             if has_rows:
                 # The gradient above holds the candidates' inequalities at their old multipliers; take them out again.

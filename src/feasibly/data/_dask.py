@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from feasibly.data import _worker
-from feasibly.data.engines import Answered, Arrays, Engine, EngineError, Task
+from feasibly.data.engines import Answered, Arrays, Engine, EngineError, Task, handling_ctrl_c
 from feasibly.problem.errors import MissingExtraError
 
 try:
@@ -39,10 +40,15 @@ def open_dask(digest: str, payload: bytes, jobs: int | None, address: str | None
             import loky
 
             jobs = jobs or loky.cpu_count()
-            cluster = distributed.LocalCluster(
-                n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50,
-                env=_worker.ONE_THREAD,
-            )  # fmt: skip
+            with handling_ctrl_c(signal.SIG_IGN):  # inherited: Ctrl-C is for us, who then end the workers
+                cluster = distributed.LocalCluster(
+                    n_workers=jobs,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=None,
+                    silence_logs=50,
+                    env=_worker.ONE_THREAD,
+                )
             stack.callback(cluster.close, timeout=10)
             target: Any = cluster
         else:

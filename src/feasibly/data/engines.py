@@ -112,22 +112,29 @@ def _in_process(digest: str, payload: bytes) -> Iterator[Engine]:
             for task in tasks:
                 yield task, _worker.solve_block(digest, task.x, asked.is_set)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield Here()
-        return
-    before = signal.getsignal(signal.SIGINT)
-
     def ask(number: int, frame: Any) -> None:
         if asked.is_set():  # a second Ctrl-C does not wait
-            signal.signal(signal.SIGINT, before)
             raise KeyboardInterrupt
         asked.set()
 
-    signal.signal(signal.SIGINT, ask)
     try:
-        yield Here()
-        if asked.is_set():
-            raise KeyboardInterrupt
+        with handling_ctrl_c(ask):
+            yield Here()
+            if asked.is_set():
+                raise KeyboardInterrupt
+    finally:
+        _worker._packed.pop(digest, None)
+
+
+@contextmanager
+def handling_ctrl_c(handler: Any) -> Iterator[None]:
+    """Handle Ctrl-C by `handler` meanwhile, unless it is ignored already or this is not the main thread."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
-        _worker._packed.pop(digest, None)

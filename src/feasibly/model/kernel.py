@@ -17,7 +17,7 @@ from feasibly.model.scale import Scale, score
 
 Array = NDArray[np.float64]
 
-NOISES = np.logspace(-9, 1, 31)
+NOISES = np.logspace(-6, 1, 15)
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,11 @@ class Kernel:
         return np.asarray(square + self.weight * (np.ones(len(a)) if self.shape == "rbf" else 1.0 + square))
 
 
-CANDIDATES = tuple(Kernel("rbf", weight, length) for length in (0.7, 1.5, 3.0) for weight in (0.1, 1.0)) + (
+CANDIDATES = (
+    Kernel("rbf", 0.1, 1.5),
+    Kernel("rbf", 0.1, 3.0),
+    Kernel("rbf", 1.0, 3.0),
     Kernel("arccosine", 0.1, 1.0),
-    Kernel("arccosine", 1.0, 1.0),
 )
 
 

@@ -13,7 +13,7 @@ from jax.experimental import checkify
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly.problem.errors import Fault, is_spread
-from feasibly.problem.precision import double, twin
+from feasibly.precision import double, twin
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem

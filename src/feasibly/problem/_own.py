@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 
-def own_constants(function: Callable[..., Any]) -> Callable[..., Any]:
+def own_constants(function: Any) -> Any:
     """`function` with copies of the NumPy arrays it captures, itself or through functions it calls.
 
     Looks into closures, module-level names and `functools.partial`; arrays inside objects and containers stay
     shared. Anything else than a plain Python function comes back as it is.
     """
-    return _Copier().copy(function)  # type: ignore[no-any-return]
+    return _Copier().copy(function)
 
 
 class _Copier:

@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly.problem.errors import Fault, ProblemError, is_spread
-from feasibly.problem.precision import double, twin
+from feasibly.precision import double, twin
 
 Function = Callable[[Any, Any], Any]
 """A function of one input `x` and one decision `y`, written in `jax.numpy`."""
 
 Array = NDArray[np.float64]
 
-_CHUNK = 1024
+_SIZES = (1, 32, 256, 1024)
+"""Batch sizes that are ever compiled."""
+
 _PROBE_SEED = 20250713
 
 
@@ -285,18 +287,14 @@ def _matrix(where: str, values: ArrayLike, width: int, faults: list[Fault]) -> A
 
 
 def _chunks(rows: int) -> Iterator[slice]:
-    for first in range(0, rows, _CHUNK):
-        yield slice(first, min(first + _CHUNK, rows))
+    for first in range(0, rows, _SIZES[-1]):
+        yield slice(first, min(first + _SIZES[-1], rows))
 
 
 def _padded(rows: Array) -> Array:
-    """Repeat the last row up to a power of two, so that few shapes are ever compiled."""
-    wanted = 1 << max(len(rows) - 1, 0).bit_length()
-    return (
-        rows
-        if wanted == len(rows)
-        else np.concatenate([rows, np.repeat(rows[-1:], wanted - len(rows), axis=0)])
-    )
+    """Repeat the last row up to the next size, so that few shapes are ever compiled."""
+    missing = next(size for size in _SIZES if size >= len(rows)) - len(rows)
+    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing else rows
 
 
 def _rounded(values: Array) -> bytes:

@@ -32,7 +32,7 @@ def is_whole(value: object) -> bool:
 
 def is_spread(value: object) -> bool:
     """Whether `value` can say how far inputs vary around nominal."""
-    return isinstance(value, numbers.Real) and 0.0 <= value < float("inf")
+    return isinstance(value, numbers.Real) and 0.0 <= float(value) < float("inf")
 
 
 class ProblemError(FeasiblyError, ValueError):

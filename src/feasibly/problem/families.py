@@ -13,7 +13,8 @@ from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.grid import Grid
 from feasibly.problem.nonconvex import nonconvex
-from feasibly.problem.read import Costs, read_grid
+from feasibly.problem._costs import Costs
+from feasibly.problem.read import read_grid
 
 
 def load_problem(

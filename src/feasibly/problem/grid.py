@@ -89,7 +89,9 @@ class Grid:
     @staticmethod
     def from_arrays(name: str, base_mva: float, arrays: Mapping[str, NDArray[Any]]) -> Grid:
         """The grid that `arrays` came from. Raises `KeyError` naming an array that is missing."""
-        kept = {f.name: _frozen(arrays[f.name]) for f in fields(Grid) if f.name not in _NOT_ARRAYS}
+        kept: dict[str, Any] = {
+            f.name: _frozen(arrays[f.name]) for f in fields(Grid) if f.name not in _NOT_ARRAYS
+        }
         return Grid(name=name, base_mva=float(base_mva), **kept)
 
     @property
@@ -103,10 +105,10 @@ class Grid:
 
     def admittances(self) -> tuple[NDArray[np.complex128], ...]:
         """`Yff, Yft, Ytf, Ytt` of every branch: pi model with an ideal transformer at the from side."""
-        series = 1.0 / (self.r + 1j * self.x)
-        ratio = self.tap * np.exp(1j * self.shift)
-        y_ff = (series + self.g_from + 1j * self.b_from) / self.tap**2
-        y_tt = series + self.g_to + 1j * self.b_to
+        series = 1.0 / np.asarray(self.r + 1j * self.x, dtype=np.complex128)
+        ratio = np.asarray(self.tap * np.exp(1j * self.shift), dtype=np.complex128)
+        y_ff = (series + (self.g_from + 1j * self.b_from)) / self.tap**2
+        y_tt = series + (self.g_to + 1j * self.b_to)
         return y_ff, -series / np.conj(ratio), -series / ratio, y_tt
 
 

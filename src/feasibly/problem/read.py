@@ -298,7 +298,7 @@ def _check_islands(
     count, label = connected_components(links, directed=False)
     faults = []
     for island in range(count):
-        members = np.flatnonzero(label == island)
+        members = np.flatnonzero(label == island).tolist()
         references = [buses[i]["id"] for i in members if buses[i]["kind"] == "REF"]
         if not references:
             shown = ", ".join(str(buses[i]["id"]) for i in members[:5]) + (

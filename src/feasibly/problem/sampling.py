@@ -45,7 +45,8 @@ def sample(
 def _uniform(count: int, width: int, seed: int) -> NDArray[np.float64]:
     # Raw words of a counter-based generator: NumPy promises their stream for ever, unlike Generator.random.
     words = np.random.Philox(key=seed).random_raw(count * width)
-    return ((words >> np.uint64(11)) * 2.0**-53).reshape(count, width)
+    unit = np.asarray(words >> np.uint64(11), dtype=np.float64) * 2.0**-53
+    return unit.reshape(count, width)
 
 
 def _sobol(count: int, width: int, seed: int) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from feasibly.solve.records import Solution as Solution
     from feasibly.solve.records import SolverOptions as SolverOptions
     from feasibly.solve.records import Start as Start
+    from feasibly.solve.sensitivity import Sensitivity as Sensitivity
     from feasibly.solve.translate import TranslationError as TranslationError
 
 _HOMES = {
@@ -22,11 +23,12 @@ _HOMES = {
     "Outcome": "outcome",
     "Solution": "records",
     "SolverOptions": "records",
+    "Sensitivity": "sensitivity",
     "Start": "records",
     "TranslationError": "translate",
 }
 
-__all__ = ["Outcome", "Solution", "Solver", "SolverOptions", "Start", "TranslationError", "solve"]
+__all__ = ["Outcome", "Sensitivity", "Solution", "Solver", "SolverOptions", "Start", "TranslationError", "solve"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ A rule takes `(params, *values)` and returns the moved value (a list of them whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -66,6 +67,25 @@ def _split(params: Params, operand: Value) -> list[Value]:
     return [
         pick([operand], part) for part in np.split(positions_of(operand.shape), ends, axis=params["axis"])
     ]
+
+
+def _stack(params: Params, *operands: Value) -> Value:
+    size = math.prod(operands[0].shape)
+    parts = [positions_of(operand.shape, k * size) for k, operand in enumerate(operands)]
+    return pick(operands, np.stack(parts, axis=params["axis"]))
+
+
+def _unstack(params: Params, operand: Value) -> list[Value]:
+    places = np.moveaxis(positions_of(operand.shape), params["axis"], 0)
+    return [pick([operand], part) for part in places]
+
+
+def _tile(params: Params, operand: Value) -> Value:
+    return pick([operand], np.tile(positions_of(operand.shape), params["reps"]))
+
+
+def _leave(params: Params, *operands: Value) -> list[Value]:
+    return list(operands)
 
 
 def _concatenate(params: Params, *operands: Value) -> Value:
@@ -208,12 +228,19 @@ def _scatter(params: Params, operand: Value, indices: Value, updates: Value) -> 
     return pick([operand, updates], target)
 
 
-def _scatter_add(params: Params, operand: Value, indices: Value, updates: Value) -> Value:
+def _sum_at(sign: float) -> Callable[..., Value]:
+    def rule(params: Params, operand: Value, indices: Value, updates: Value) -> Value:
+        return _scatter_sum(sign, params, operand, indices, updates)
+
+    return rule
+
+
+def _scatter_sum(sign: float, params: Params, operand: Value, indices: Value, updates: Value) -> Value:
     place = _scatter_positions(params, operand, indices, updates).ravel()
     columns = np.flatnonzero(place >= 0)
     rows = int(np.prod(operand.shape, dtype=int))
     pattern = casadi.Sparsity.triplet(rows, place.size, place[columns].tolist(), columns.tolist())
-    total = as_column(operand) + casadi.mtimes(casadi.DM(pattern, 1.0), as_column(updates))
+    total = as_column(operand) + casadi.mtimes(casadi.DM(pattern, sign), as_column(updates))
     return dense(total, operand.shape)
 
 
@@ -244,7 +271,12 @@ MOVEMENT: Mapping[str, Callable[..., Value | list[Value]]] = {
     "rev": _rev,
     "slice": _slice,
     "split": _split,
+    "stack": _stack,
+    "unstack": _unstack,
+    "tile": _tile,
     "concatenate": _concatenate,
+    "device_put": _leave,
+    "optimization_barrier": _leave,
     "pad": _pad,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
@@ -255,7 +287,8 @@ MOVEMENT: Mapping[str, Callable[..., Value | list[Value]]] = {
 """Rules that serve known and symbolic values alike."""
 
 SCATTER: Mapping[str, Callable[..., Value]] = {
-    "scatter-add": _scatter_add,
+    "scatter-add": _sum_at(1.0),
+    "scatter-sub": _sum_at(-1.0),
     "scatter-mul": _combine_at(lambda a, b: a * b),
     "scatter-min": _combine_at(casadi.fmin),
     "scatter-max": _combine_at(casadi.fmax),

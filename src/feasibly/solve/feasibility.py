@@ -61,7 +61,7 @@ def relax(model: Model) -> Model:
     above, below, beyond = (casadi.SX.sym(*part) for part in (("above", ne), ("below", ne), ("beyond", ni)))
     _, rows = model.nlp(y, x)
     rows = casadi.DM(model.scale[1:]) * rows if ne + ni else rows
-    relaxed = casadi.vertcat(rows[:ne] - above + below, rows[ne:] - beyond)
+    relaxed = casadi.vertcat(rows[:ne, 0] - above + below, rows[ne:, 0] - beyond)
     everything = casadi.vertcat(y, above, below, beyond)
     amounts = 2 * ne + ni
     near = 0.5 * _PULL * casadi.sumsqr(y - casadi.DM(model.start))

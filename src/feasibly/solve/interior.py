@@ -195,7 +195,7 @@ class Interior:
         y, _, s, z, _ = symbols
         _, equality, inequality, slope = parts[:4]
         ni, nl, nu = self.model.n_inequalities, len(self._below), len(self._above)
-        at_lower, at_upper = z[ni : ni + nl], z[ni + nl : ni + nl + nu]
+        at_lower, at_upper = z[ni : ni + nl, 0], z[ni + nl : ni + nl + nu, 0]
         below, above = _picker(self._below, self._n), _picker(self._above, self._n)
         slope = slope - casadi.mtimes(below.T, at_lower) + casadi.mtimes(above.T, at_upper)
         rows = casadi.vertcat(
@@ -221,7 +221,7 @@ class Interior:
     def _errors(self) -> Any:
         symbols = self._symbols()
         y, nu, _, z, x = symbols
-        parts = self.model.slim(y, x, nu, z[: self.model.n_inequalities])
+        parts = self.model.slim(y, x, nu, z[: self.model.n_inequalities, 0])
         return casadi.Function("errors", symbols, [self._measure(symbols, self._residuals(symbols, parts))])
 
     def _iteration(self, frozen: State | None) -> Any:
@@ -235,11 +235,11 @@ class Interior:
         barrier = casadi.MX.sym("barrier")
         ni = self.model.n_inequalities
         if frozen is None:
-            parts = self.model.full(y, x, nu, z[:ni])
+            parts = self.model.full(y, x, nu, z[:ni, 0])
             jacobians = parts[4:]
             ratio = z / s
         else:
-            parts = self.model.slim(y, x, nu, z[:ni])
+            parts = self.model.slim(y, x, nu, z[:ni, 0])
             jacobians = self.model.full(frozen.y, self.model.nominal, frozen.nu, frozen.z[:ni])[4:]
             ratio = casadi.DM(frozen.z / frozen.s)
         residuals = slope, equality, rows = self._residuals(symbols, parts)
@@ -257,7 +257,7 @@ class Interior:
             pull = target / s - z + ratio * rows
             right = casadi.vertcat(slope + casadi.mtimes(jacobian.T, pull), equality)
             change = method.solve(casadi.MX(system), -casadi.densify(right))
-            dy, dnu = change[: self._n], change[self._n :]
+            dy, dnu = change[: self._n, 0], change[self._n :, 0]
             ds = -rows - casadi.mtimes(jacobian, dy)
             return dy, dnu, ds, target / s - z - ratio * ds
 
@@ -275,7 +275,7 @@ class Interior:
     def _system(self, hessian: Any, equality_jacobian: Any, jacobian: Any, ratio: Any) -> Any:
         pattern = jacobian.sparsity()
         weighted = (
-            type(jacobian)(pattern, jacobian.nz[:] * ratio[pattern.row()]) if pattern.nnz() else jacobian
+            type(jacobian)(pattern, jacobian.nz[:] * ratio[pattern.row(), 0]) if pattern.nnz() else jacobian
         )
         primal, dual = _REGULARISATION
         block = hessian + casadi.mtimes(jacobian.T, weighted) + primal * casadi.DM.eye(self._n)

@@ -140,15 +140,15 @@ def complete(
     rows = casadi.DM(scale[1:]) * rows if n_equalities + n_inequalities else rows
     nu, z = casadi.SX.sym("nu", n_equalities), casadi.SX.sym("z", n_inequalities)
     lagrangian = objective + casadi.dot(casadi.vertcat(nu, z), rows)
-    pull = casadi.Function("fixed", [y, x, nu, z], [casadi.densify(casadi.gradient(lagrangian, y)[fixed])])
+    pull = casadi.Function("fixed", [y, x, nu, z], [casadi.densify(casadi.gradient(lagrangian, y)[fixed, 0])])
 
     # The solver's own functions know the free outputs only; the others are constants and fold away.
     variable = casadi.SX.sym("y", len(free))
     whole = casadi.SX(casadi.DM(lower))
-    whole[free] = variable
+    whole[free, 0] = variable
     together = casadi.Function("together", [y, x, nu, z], [objective, rows, lagrangian])
     objective, rows, lagrangian = together(whole, x, nu, z)
-    equality, inequality = rows[:n_equalities], rows[n_equalities:]
+    equality, inequality = rows[:n_equalities, 0], rows[n_equalities:, 0]
     slope = casadi.densify(casadi.gradient(lagrangian, variable))
     slim = [objective, equality, inequality, slope]
     jacobians = [casadi.jacobian(equality, variable), casadi.jacobian(inequality, variable)]

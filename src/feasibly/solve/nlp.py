@@ -21,6 +21,7 @@ from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import Model, build_model
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.records import Array, Attempt, Solution, SolverOptions, Start
+from feasibly.solve.sensitivity import Differentiator, Sensitivity, check_directions
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
@@ -145,6 +146,25 @@ class Solver:
         verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else outcomes[-1]
         return self._failed(verdict, iterations, len(outcomes), began)
 
+    def sensitivity(
+        self, x: ArrayLike, solution: Solution, directions: ArrayLike | None = None
+    ) -> Sensitivity:
+        """How the solution of `x` moves with the input.
+
+        Args:
+            x: the input that `solution` belongs to.
+            solution: as `solve` returned it.
+            directions: `(n_inputs, k)`; only these combinations of inputs are followed. All inputs if not given.
+
+        Raises:
+            FeasiblyError: the row was not solved, or its solution has no derivative.
+        """
+        if not solution.outcome.ok:
+            raise FeasiblyError("a row without a solution has no sensitivity")
+        row = np.asarray(x, dtype=np.float64)
+        self._check_shapes(row, None)
+        return self._differentiator.differentiate(row, solution, check_directions(directions, len(row)))
+
     def _attempts(self, x: Array, start: Start | None) -> Iterator[Attempt]:
         warm = [start] if start is not None and start.is_finite() else []
         nominal = getattr(self, "nominal", None)
@@ -174,6 +194,10 @@ class Solver:
     @functools.cached_property
     def _interior(self) -> Interior:
         return Interior(self.model, self.options.tolerance)
+
+    @functools.cached_property
+    def _differentiator(self) -> Differentiator:
+        return Differentiator(self.model)
 
     @functools.cached_property
     def _feasibility(self) -> Feasibility:

@@ -1,8 +1,9 @@
 """Many small quadratic programs that share one matrix, solved together.
 
-Each row wants `lam >= 0`, `w = M lam - q >= 0` and `lam * w = 0`. `M` is the same for all rows, and so, nearly, is the set
-of positive `lam`. The usual set is pivoted into the matrix once; what is left for a row is the few places where it differs.
-A row's few differences are found by the primal-dual active-set rule: flip every sign that is wrong, solve, look again.
+Each row wants `lam >= 0`, `w = M lam - q >= 0` and `lam * w = 0`. `M` is the same for all rows, and so, nearly,
+is the set of positive `lam`. The usual set is pivoted into the matrix once; what is left for a row is the few
+places where it differs. They are found by the primal-dual active-set rule: flip every sign that is wrong, solve,
+look again.
 """
 
 from __future__ import annotations

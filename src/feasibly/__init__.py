@@ -1,0 +1,84 @@
+"""feasibly: optimization proxies that obey the constraints and say how far they can be trusted.
+
+Names are imported on first use, so that `import feasibly` costs nothing and pulls in no solver, plotting or cluster.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from feasibly._version import __version__
+
+if TYPE_CHECKING:
+    from feasibly.answer.ladder import ANSWERS, Answer, AnswerOutcome
+    from feasibly.data.dataset import Dataset
+    from feasibly.data.label import label
+    from feasibly.data.opfdata import import_opfdata
+    from feasibly.data.pglearn import import_pglearn
+    from feasibly.measure.metrics import Metrics
+    from feasibly.problem.core import Problem
+    from feasibly.problem.errors import FeasiblyError, ProblemError
+    from feasibly.problem.families import load_problem
+    from feasibly.problem.nonconvex import nonconvex
+    from feasibly.problem.sampling import sample
+    from feasibly.proxy import DEFAULT_METHOD, METHODS, Evaluation, Proxy, evaluate, evaluate_proxy, fit
+
+_HOMES = {
+    "ANSWERS": "feasibly.answer.ladder",
+    "Answer": "feasibly.answer.ladder",
+    "AnswerOutcome": "feasibly.answer.ladder",
+    "Dataset": "feasibly.data.dataset",
+    "label": "feasibly.data.label",
+    "import_opfdata": "feasibly.data.opfdata",
+    "import_pglearn": "feasibly.data.pglearn",
+    "Metrics": "feasibly.measure.metrics",
+    "Problem": "feasibly.problem.core",
+    "FeasiblyError": "feasibly.problem.errors",
+    "ProblemError": "feasibly.problem.errors",
+    "load_problem": "feasibly.problem.families",
+    "nonconvex": "feasibly.problem.nonconvex",
+    "sample": "feasibly.problem.sampling",
+    "DEFAULT_METHOD": "feasibly.proxy",
+    "METHODS": "feasibly.proxy",
+    "Evaluation": "feasibly.proxy",
+    "Proxy": "feasibly.proxy",
+    "evaluate": "feasibly.proxy",
+    "evaluate_proxy": "feasibly.proxy",
+    "fit": "feasibly.proxy",
+}
+
+__all__ = [
+    "ANSWERS",
+    "DEFAULT_METHOD",
+    "METHODS",
+    "Answer",
+    "AnswerOutcome",
+    "Dataset",
+    "Evaluation",
+    "FeasiblyError",
+    "Metrics",
+    "Problem",
+    "ProblemError",
+    "Proxy",
+    "__version__",
+    "evaluate",
+    "evaluate_proxy",
+    "fit",
+    "import_opfdata",
+    "import_pglearn",
+    "label",
+    "load_problem",
+    "nonconvex",
+    "sample",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'feasibly' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""What the commands are made of. `feasibly.cli` puts them together; nothing else imports this."""

@@ -1,0 +1,232 @@
+"""Named columns from and to files: .csv, .parquet, .npz."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly._cli.console import counted, listed
+from feasibly._cli.files import FileError, writing
+from feasibly.problem.core import Problem
+from feasibly.problem.families import grid_of
+
+Array = NDArray[np.float64]
+Columns = Mapping[str, NDArray[Any]]
+
+MATRIX = "x"
+"""The array of an .npz file that may hold all inputs at once, in the problem's order."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns in file order; a name may stand twice, until somebody looks."""
+
+    path: Path
+    names: tuple[str, ...]
+    values: tuple[NDArray[Any], ...]
+
+    @property
+    def rows(self) -> int:
+        """The length of every column."""
+        return len(self.values[0]) if self.values else 0
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a file whose ending says nothing about its format."""
+    if path.suffix.lower() not in _READERS:
+        raise FileError(f"{path.name} must end in {', '.join(_READERS)}, which says how it is written")
+
+
+def read_table(path: Path) -> Table:
+    """Every column of a file.
+
+    Raises:
+        FileError: there is no such file, or it is not what its ending says.
+    """
+    check_ending(path)
+    if not path.exists():
+        raise FileError(f"there is no file {path}")
+    if path.is_dir():
+        raise FileError(f"{path} is a folder, not a file")
+    try:
+        return _READERS[path.suffix.lower()](path)
+    except FileError:
+        raise
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FileError(f"{path} cannot be read as {path.suffix.lower()}: {reason}") from None
+
+
+def write_table(path: Path, columns: Columns) -> None:
+    """Write columns of one length; the file appears whole or not at all."""
+    check_ending(path)
+    with writing(path) as partial:
+        _WRITERS[path.suffix.lower()](partial, columns)
+
+
+def match_inputs(problem: Problem, table: Table, *, ignore_extra: bool = False) -> Array:
+    """The inputs of `problem` from the columns of the same names, in whatever order: `(rows, n_inputs)`.
+
+    Raises:
+        FileError: naming columns that are missing, unknown or there twice, and cells that are no numbers.
+    """
+    if table.path.suffix.lower() == ".npz" and table.names == (MATRIX,) and table.values[0].ndim == 2:
+        found = _numbers(table, MATRIX, table.values[0])
+        if found.shape[1] != problem.n_inputs:
+            raise FileError(
+                f"{table.path}: {MATRIX} has {counted(found.shape[1], 'column')} and {problem.name} has "
+                f"{counted(problem.n_inputs, 'input')}"
+            )
+    else:
+        found = _by_name(problem, table, ignore_extra)
+    if not len(found):
+        raise FileError(f"{table.path} has no rows")
+    _check_finite(problem, table, found)
+    _check_units(problem, table, found)
+    return found
+
+
+def _by_name(problem: Problem, table: Table, ignore_extra: bool) -> Array:
+    wanted = problem.input_names
+    counts = Counter(table.names)
+    twice = [name for name in wanted if counts[name] > 1]
+    missing = [name for name in wanted if name not in counts]
+    extra = [name for name in counts if name not in set(wanted)]
+    faults = []
+    if twice:
+        faults.append(f"{listed(twice)} {'stands' if len(twice) == 1 else 'stand'} more than once")
+    if missing:
+        faults.append(f"{listed(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    if extra and not ignore_extra:
+        faults.append(
+            f"{listed(extra)} {'is not an input' if len(extra) == 1 else 'are no inputs'} "
+            "(--ignore-extra leaves such columns out)"
+        )
+    if faults:
+        raise FileError(
+            f"{table.path} does not have the {counted(problem.n_inputs, 'column')} of {problem.name} "
+            f"({listed(wanted, 3)}): " + "; ".join(faults)
+        )
+    column = dict(zip(table.names, table.values, strict=True))
+    return np.stack([_numbers(table, name, column[name]) for name in wanted], axis=1)
+
+
+def _numbers(table: Table, name: str, values: NDArray[Any]) -> Array:
+    if values.dtype.kind in "fiu":
+        return np.asarray(values, dtype=np.float64)
+    for row, value in enumerate(values.ravel().tolist(), start=1):
+        if value is not None and not isinstance(value, int | float):
+            raise FileError(f"{table.path}: {name} holds {str(value)!r} in row {row}, which is not a number")
+    return np.array([np.nan if v is None else v for v in values.tolist()], dtype=np.float64)
+
+
+def _check_finite(problem: Problem, table: Table, x: Array) -> None:
+    bad = np.argwhere(~np.isfinite(x))
+    if len(bad):
+        row, column = bad[0]
+        more = f", and so are {len(bad) - 1} more cells" if len(bad) > 1 else ""
+        raise FileError(
+            f"{table.path}: {problem.input_names[column]} is empty or not finite in row {row + 1}{more}; "
+            "fill in or drop those rows"
+        )
+
+
+def _check_units(problem: Problem, table: Table, x: Array) -> None:
+    """Loads in MW where per unit is meant are a hundred times too large, and every answer would be wrong."""
+    grid = grid_of(problem)
+    usual = float(np.abs(problem.nominal).sum())
+    if grid is None or grid.base_mva < 10.0 or usual == 0.0:
+        return
+    times = float(np.median(np.abs(x).sum(axis=1))) / usual
+    if 0.3 <= times / grid.base_mva <= 3.0:
+        raise FileError(
+            f"{table.path}: the loads are about {times:.0f} times the usual ones, as if they were in MW and "
+            f"Mvar; they are wanted per unit, so divide them by the base of {grid.base_mva:g} MVA"
+        )
+
+
+# ---- formats -----------------------------------------------------------------------------------------------
+
+
+def _read_csv(path: Path) -> Table:
+    from pyarrow import csv
+
+    table = csv.read_csv(path)
+    if table.num_columns == 1 and ";" in table.column_names[0]:
+        raise FileError(f"{path} separates its columns by semicolons; write it with commas and decimal points")
+    return _from_arrow(path, table)
+
+
+def _read_parquet(path: Path) -> Table:
+    from pyarrow import parquet
+
+    return _from_arrow(path, parquet.ParquetFile(path).read())
+
+
+def _from_arrow(path: Path, table: Any) -> Table:
+    columns = tuple(column.to_numpy() for column in table.columns)
+    return Table(path, tuple(table.column_names), columns)
+
+
+def _read_npz(path: Path) -> Table:
+    with zipfile.ZipFile(path) as archive:
+        names = tuple(name.removesuffix(".npy") for name in archive.namelist())
+        columns = []
+        for entry in archive.namelist():
+            with archive.open(entry) as file:
+                columns.append(np.lib.format.read_array(file, allow_pickle=False))
+    for name, column in zip(names, columns, strict=True):
+        if column.ndim != 1 and names != (MATRIX,):
+            raise FileError(
+                f"{path}: {name} has {column.ndim} dimensions; give one array a column, or {MATRIX} alone with "
+                "all inputs, a row an instance"
+            )
+    lengths = {name: len(column) for name, column in zip(names, columns, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise FileError(f"{path}: its arrays have different lengths ({min(lengths.values())} to {max(lengths.values())})")
+    return Table(path, names, tuple(columns))
+
+
+def _write_csv(path: Path, columns: Columns) -> None:
+    from pyarrow import csv
+
+    csv.write_csv(_to_arrow(columns), path, csv.WriteOptions(quoting_style="needed"))
+
+
+def _write_parquet(path: Path, columns: Columns) -> None:
+    from pyarrow import parquet
+
+    parquet.write_table(_to_arrow(columns), path)
+
+
+def _to_arrow(columns: Columns) -> Any:
+    import pyarrow
+
+    return pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+
+
+def _write_npz(path: Path, columns: Columns) -> None:
+    # numpy.savez takes names as keywords and stumbles over a column called "file".
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, values in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(values), allow_pickle=False)
+
+
+_READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".npz": _read_npz,
+}
+_WRITERS: dict[str, Callable[[Path, Columns], None]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".npz": _write_npz,
+}

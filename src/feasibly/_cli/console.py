@@ -1,0 +1,226 @@
+"""What commands say and where: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
+
+WIDE = 110
+"""Columns where the output is no terminal and nobody can tell."""
+
+QUIET = 2.0
+"""Seconds after which a wait has to show that something is happening."""
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    known = stream.isatty() or "COLUMNS" in os.environ
+    return Console(stderr=stderr, width=None if known else WIDE, highlight=False, markup=False, emoji=False)
+
+
+def show(*what: RenderableType) -> None:
+    """Print a result."""
+    console = _console(stderr=False)
+    for each in what:
+        console.print(each)
+
+
+def say(sentence: str) -> None:
+    """Tell the user something that is not the result."""
+    _console(stderr=True).print(sentence, soft_wrap=True)
+
+
+def emit(document: Any) -> None:
+    """Print one JSON document, with `null` for what JSON has no number for."""
+    sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def plain(value: Any) -> Any:
+    """`value` as what JSON can say: NaN and infinity become `None`, arrays lists, members their names."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(inner) for inner in value]
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers, without importing it
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+@contextlib.contextmanager
+def results_alone() -> Iterator[None]:
+    """Keep standard output for results: what libraries print there, in Python or below, goes to stderr."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of them is closed, so there is nothing to keep apart
+        kept = None
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            _flush_below()
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def _flush_below() -> None:
+    """Let go of what C code has printed and its library still holds."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)
+
+
+@contextlib.contextmanager
+def noticing_interrupt() -> Iterator[threading.Event]:
+    """An event that is set once Ctrl-C was pressed, whoever handles the `KeyboardInterrupt`."""
+    pressed = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield pressed
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Meter:
+    """Shows that work goes on: a bar on a terminal, now and then a line elsewhere.
+
+    A wait shorter than two seconds leaves no trace in a log.
+    """
+
+    def __init__(self, doing: str) -> None:
+        self._doing, self._note = doing, ""
+        self._began = time.perf_counter()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._bar: Progress | None = None
+        self._noise = contextlib.ExitStack()
+
+    def tell(self, note: str = "", done: float | None = None, total: float | None = None) -> None:
+        """Say how far it is, in words and, where that is known, as a part of a whole."""
+        self._note = note
+        if self._bar is not None:
+            self._bar.update(self._task, note=note, completed=done, total=total)
+
+    def turn_to(self, doing: str) -> None:
+        """Say that something else is being done from here on."""
+        self._doing = doing
+        self.tell()
+        if self._bar is not None:
+            self._bar.update(self._task, description=doing, total=None, completed=0)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self._began
+
+    def __enter__(self) -> Meter:
+        self._noise.enter_context(results_alone())
+        console = _console(stderr=True)
+        if console.is_terminal:
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task(self._doing, total=None, note="")
+            self._bar.start()
+        else:
+            self._thread = threading.Thread(target=self._report, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._bar is not None:
+            self._bar.stop()
+        if self._thread is not None:
+            self._thread.join()
+        self._noise.close()
+
+    def _report(self) -> None:
+        """Lines at 2, 5, 10, 20, ... seconds: seldom enough for a log, often enough for whoever reads it."""
+        for moment in _moments():
+            if self._over.wait(moment - self.seconds):
+                return
+            what = f"{self._doing}: {self._note}" if self._note else f"{self._doing} ..."
+            say(f"[{in_words(self.seconds)}] {what}")
+
+
+def _moments() -> Iterator[float]:
+    yield from (QUIET, 5.0, 10.0, 20.0)
+    moment = 20.0
+    while True:
+        moment += 20.0
+        yield moment
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it: `85 us`, `3.1 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`."""
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def listed(names: list[str] | tuple[str, ...], most: int = 5) -> str:
+    """The first few names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 row`, `640 rows`, `2 branches`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -1,0 +1,260 @@
+"""Commands about problems and rows: `case`, `label`, `import opfdata`, `import pglearn`."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from feasibly._cli.console import Meter, counted, emit, in_words, say, show
+from feasibly._cli.files import check_target
+from feasibly.problem.errors import FeasiblyError
+
+if TYPE_CHECKING:
+    from feasibly.data.dataset import Dataset
+    from feasibly.data.importing import ImportProgress, ImportReport
+    from feasibly.data.label import Progress
+    from feasibly.problem.core import Problem
+
+
+class Design(str, Enum):
+    """How inputs are drawn."""
+
+    uniform = "uniform"
+    sobol = "sobol"
+
+
+class EngineName(str, Enum):
+    """Who solves rows."""
+
+    local = "local"
+    dask = "dask"
+    ray = "ray"
+
+
+Case = Annotated[
+    str, typer.Argument(metavar="CASE", help="pglib:case57_ieee, a grid file, or nonconvex:70,20,50.")
+]
+CostsFile = Annotated[
+    Optional[Path],
+    typer.Option("--costs", metavar="FILE", help="CSV with generator,c2,c1,c0 where the grid file has no costs."),
+]
+Spread = Annotated[
+    Optional[float],
+    typer.Option("--spread", min=0.0, help="How far loads vary around nominal; 0.2 unless told."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Store = Annotated[Path, typer.Option("--out", metavar="DATA", help="The dataset to write, a folder.")]
+
+
+def load(case: str, costs: Path | None, spread: float | None) -> Problem:
+    """The problem called `case`, with options refused where they do not apply."""
+    import feasibly as fb
+
+    asked = [name for name, value in (("--costs", costs), ("--spread", spread)) if value is not None]
+    if case.startswith("nonconvex:") and asked:
+        raise FeasiblyError(f"{' and '.join(asked)} apply to grids; leave them out for {case}")
+    chosen: dict[str, Any] = {"costs": costs} | ({} if spread is None else {"spread": spread})
+    return fb.load_problem(case, **chosen)
+
+
+def case(case: Case, costs: CostsFile = None, spread: Spread = None, json: AsJson = False) -> None:
+    """Show what a grid file or a named problem holds, and every warning of the reader.
+
+    Buses, generators, branches, loads, limits and totals as they were read, and the size of the
+    optimisation problem that they make.
+    """
+    from feasibly._cli.describe import describe_problem, problem_table
+
+    with Meter(f"reading {case}"):
+        found = describe_problem(load(case, costs, spread))
+    if json:
+        emit(found)
+    else:
+        show(problem_table(found))
+
+
+def label(
+    case: Case,
+    out: Store,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many instances to draw and solve.")] = 640,
+    spread: Spread = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same instances.")] = 0,
+    design: Annotated[
+        Design, typer.Option("--design", help="Independent draws, or a sequence that covers the range evenly.")
+    ] = Design.uniform,
+    jobs: Annotated[
+        Optional[int], typer.Option("--jobs", min=1, help="Worker processes; all cores unless told.")
+    ] = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="This machine, or a Dask or Ray cluster.")
+    ] = EngineName.local,
+    address: Annotated[
+        Optional[str], typer.Option("--address", metavar="A", help="An existing cluster; otherwise one is started.")
+    ] = None,
+    costs: CostsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Draw instances of a problem, solve each to optimality, and store them.
+
+    An instance without a solution keeps its outcome and is no label. Interrupt it whenever you like: the
+    same command run again solves what is missing, and a larger --count adds rows.
+    """
+    import feasibly as fb
+
+    began = time.perf_counter()
+    before = 0
+
+    def tell(progress: Progress) -> None:
+        nonlocal before
+        before = progress.resumed
+        if progress.stage == "translating":
+            meter.turn_to("preparing the solver")
+            return
+        left = progress.seconds_left
+        words = [f"{progress.done} of {progress.total}", f"{progress.rate:.1f} rows a second"]
+        words += [] if left is None else [f"{in_words(left)} left"]
+        words += [f"{progress.failed} without a solution"] if progress.failed else []
+        meter.turn_to("solving")
+        meter.tell(", ".join(words), progress.done, progress.total)
+
+    with Meter(f"reading {case}") as meter:
+        problem = load(case, costs, spread)
+        data = fb.label(
+            problem, count=count, seed=seed, design=design.value, jobs=jobs, engine=engine.value,
+            address=address, out=out, progress=tell,
+        )  # fmt: skip
+    seconds = time.perf_counter() - began
+    found = describe_rows(data) | {"seconds": seconds, "found_rows": before}
+    if json:
+        emit(found)
+        return
+    new = len(data) - before
+    solver = found["solver_seconds_per_row"]
+    how = f"; {in_words(solver)} of solver time each" if new and solver else ""
+    there = f" ({before:,} were there already)" if before else ""
+    show(f"{counted(len(data), 'instance')} of {problem.name} in {out}{there}, {in_words(seconds)}{how}.")
+    show(*outcome_lines(data))
+
+
+def describe_rows(data: Dataset) -> dict[str, Any]:
+    """What a dataset holds, in plain values."""
+    solved = data.solved
+    return {
+        "path": data.path,
+        "problem": data.problem.name,
+        "rows": len(data),
+        "labels": data.n_labels,
+        "outcomes": data.outcomes(),
+        "solver_seconds_per_row": float(data.seconds[solved].mean()) if solved.any() else None,
+        "mean_objective": float(data.objective[solved].mean()) if solved.any() else None,
+    }
+
+
+def outcome_lines(data: Dataset) -> list[str]:
+    """How many rows ended how, with advice for those that are no labels."""
+    from feasibly.solve.outcome import Outcome
+
+    lines = [f"  {data.n_labels:,} solved to optimality: these are labels."]
+    advice = {outcome.name: outcome.advice for outcome in Outcome}
+    for name, number in data.outcomes().items():
+        if name != Outcome.OK.name:
+            lines.append(f"  {number:,} {name}: {advice.get(name, 'These rows have no answer yet.')}")
+    return lines
+
+
+Problematic = Annotated[
+    Optional[str],
+    typer.Option("--case", metavar="CASE", help="The grid these are instances of, where it is at hand."),
+]
+Source = Annotated[Path, typer.Argument(metavar="PATH", help="What to import.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+
+
+def import_opfdata(
+    path: Source, out: Store, case: Problematic = None, force: Force = False, json: AsJson = False
+) -> None:
+    """Import OPFData: a JSON file, a .tar.gz archive, or a folder of either.
+
+    Every instance is measured against the physics: power balance, limits and objective are computed anew, the
+    worst of each is printed, and what does not fit is named and is no label.
+    """
+    import feasibly as fb
+
+    _import(fb.import_opfdata, path, out, case, force, json)
+
+
+def import_pglearn(
+    path: Source, out: Store, case: Problematic = None, force: Force = False, json: AsJson = False
+) -> None:
+    """Import the AC-OPF solutions of a PGLearn case folder (.h5 and .h5.gz).
+
+    Every instance is measured against the physics: power balance, limits and objective are computed anew, the
+    worst of each is printed, and what does not fit is named and is no label.
+    """
+    import feasibly as fb
+
+    _import(fb.import_pglearn, path, out, case, force, json)
+
+
+def _import(
+    importer: Callable[..., tuple[Dataset, ImportReport]],
+    path: Path,
+    out: Path,
+    case: str | None,
+    force: bool,
+    json: bool,
+) -> None:
+    if not path.exists():
+        raise FeasiblyError(f"there is nothing at {path}")
+    check_target(out, force=force)
+
+    def tell(progress: ImportProgress) -> None:
+        of = "" if progress.total is None else f" of {progress.total}"
+        flagged = f", {progress.flagged} flagged" if progress.flagged else ""
+        meter.tell(f"{progress.done}{of} instances{flagged}", progress.done, progress.total)
+
+    with Meter(f"importing {path}") as meter:
+        problem = None if case is None else load(case, None, None)
+        if out.exists():
+            data, report = _replacing(importer, path, out, problem, tell)
+        else:
+            data, report = importer(path, out, problem=problem, progress=tell)
+    if json:
+        emit(report.as_dict() | {"path": out, "problem": data.problem.name})
+        return
+    show(f"{counted(report.rows, 'row')} of {data.problem.name} in {out}, {report.labels:,} of them labels.")
+    show(
+        f"  Worst power balance error {report.worst_equality:.2e} p.u., worst limit violation "
+        f"{report.worst_inequality:.2e} p.u., worst objective difference {report.worst_objective:.2e} (relative)."
+    )
+    if report.n_flagged:
+        show(f"  {counted(report.n_flagged, 'instance')} left out or no label; the first:")
+        show(*(f"    {flag.where}: {flag.why}" for flag in report.flagged[:10]))
+    for warning in report.warnings:
+        say(f"note: {warning}")
+
+
+def _replacing(
+    importer: Callable[..., tuple[Dataset, ImportReport]],
+    path: Path,
+    out: Path,
+    problem: Problem | None,
+    tell: Callable[[ImportProgress], None],
+) -> tuple[Dataset, ImportReport]:
+    """Import beside the dataset that is there; it goes once its successor is whole."""
+    from feasibly._cli.files import writing
+    from feasibly.data.reading import read_attributes
+
+    read_attributes(out)  # never remove what is no dataset of ours
+    with writing(out) as partial:
+        try:
+            return importer(path, partial, problem=problem, progress=tell)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise

@@ -1,0 +1,223 @@
+"""The ladder of answers: mean, svp, conditioned, polished, solved; `auto` climbs it row by row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.conditioner import Conditioned, Conditioner
+from feasibly.answer.record import Answer, AnswerOutcome
+from feasibly.measure.metrics import measure_rows
+from feasibly.model.belief import Belief, Model
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
+
+if TYPE_CHECKING:
+    from feasibly.solve.nlp import Solver
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+ANSWERS = ("mean", "svp", "conditioned", "polished", "solved", "auto")
+TOLERANCE = 1e-4
+DRAWS = 500
+
+__all__ = ["ANSWERS", "Answer", "AnswerOutcome", "Ladder"]
+
+
+class Ladder:
+    """Everything needed to answer one problem with one model; costly parts are made on first use."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        model: Model,
+        make_conditioner: Callable[[], Conditioner],
+        box: tuple[Array, Array] | None,
+        leverage: Leverage | None = None,
+    ) -> None:
+        self.problem = problem
+        self.model = model
+        self._make = make_conditioner
+        self._conditioner: Conditioner | None = None
+        self._solver: Solver | None = None
+        self._box = box
+        self._leverage = leverage
+
+    @property
+    def conditioner(self) -> Conditioner:
+        """Made on first use."""
+        if self._conditioner is None:
+            self._conditioner = self._make()
+        return self._conditioner
+
+    @property
+    def solver(self) -> Solver:
+        """Translated on first use."""
+        if self._solver is None:
+            from feasibly.solve.nlp import Solver
+
+            self._solver = Solver.build(self.problem)
+        return self._solver
+
+    def outside(self, x: Array) -> Mask:
+        """Rows outside the declared range of inputs or, without one, unlike the inputs learnt from."""
+        if self._box is not None:
+            low, high = self._box
+            slack = 1e-9 * (high - low) + 1e-12
+            return np.asarray(((x < low - slack) | (x > high + slack)).any(axis=1))
+        return self._leverage.unlike(x) if self._leverage is not None else np.zeros(len(x), dtype=bool)
+
+    def answer(
+        self, x: Array, which: str, *, tolerance: float = TOLERANCE, seed: int = 0, draws: int = DRAWS
+    ) -> Answer:
+        """Answer every row of `x` (checked, float64) by the rung `which`."""
+        if which not in ANSWERS:
+            raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
+        began = time.perf_counter()
+        finite = np.isfinite(x).all(axis=1)
+        safe = np.where(finite[:, None], x, self.problem.nominal)
+        belief = self.model.predict(safe)
+        y, std, rungs, verdicts = self._climb(safe, belief, which, tolerance, seed, draws)
+        y = np.where(finite[:, None], y, np.nan)
+        rows = measure_rows(self.problem, safe, y)
+        seconds = time.perf_counter() - began
+        outside = self.outside(safe)
+        outcomes = []
+        for i, verdict in enumerate(verdicts):
+            if not finite[i]:
+                outcomes.append(AnswerOutcome.NOT_FINITE_INPUT)
+            elif verdict is not None:
+                outcomes.append(verdict)
+            elif not rows.worst[i] <= tolerance:  # NaN counts as violated
+                outcomes.append(AnswerOutcome.VIOLATED)
+            elif outside[i] and rungs[i] != "solved":
+                outcomes.append(AnswerOutcome.OUTSIDE)
+            else:
+                outcomes.append(AnswerOutcome.OK)
+        return Answer(
+            y=y,
+            std=std,
+            objective=rows.objective,
+            max_equality=rows.max_eq,
+            max_inequality=rows.max_ineq,
+            outcome=tuple(outcomes),
+            rung=tuple(rungs),
+            seconds=seconds,
+        )
+
+    def _climb(
+        self, x: Array, belief: Belief, which: str, tolerance: float, seed: int, draws: int
+    ) -> tuple[Array, Array, list[str], list[AnswerOutcome | None]]:
+        rungs = [which] * len(x)
+        nothing: list[AnswerOutcome | None] = [None] * len(x)
+        if which == "mean":
+            return belief.mean, belief.std, rungs, nothing
+        if which == "svp":
+            from feasibly.answer.svp import select
+
+            return select(self.problem, self.model, x, draws=draws, seed=seed), belief.std, rungs, nothing
+        if which in ("conditioned", "polished"):
+            found = self.conditioner.answer(x, belief.mean, polish=which == "polished")
+            return found.y, found.std, rungs, nothing
+        if which == "solved":
+            found = self.conditioner.answer(x, belief.mean, polish=True)
+            y, verdicts = self._solve(x, found, np.ones(len(x), dtype=bool))
+            return y, np.zeros_like(y), rungs, verdicts
+        return self._auto(x, belief, tolerance)
+
+    def _auto(
+        self, x: Array, belief: Belief, tolerance: float
+    ) -> tuple[Array, Array, list[str], list[AnswerOutcome | None]]:
+        """Climb until the tolerance holds; rows outside the range go straight to the solver."""
+        found = self.conditioner.answer(x, belief.mean)
+        y, std = found.y.copy(), np.array(found.std)
+        rung = np.full(len(x), "conditioned", dtype=object)
+        outside = self.outside(x)
+        left = ~self._meets(x, y, tolerance) & ~outside
+        if left.any():
+            polished = self.conditioner.answer(x[left], belief.mean[left], polish=True)
+            y[left], rung[left] = polished.y, "polished"
+        left = ~self._meets(x, y, tolerance) | outside
+        verdicts: list[AnswerOutcome | None] = [None] * len(x)
+        if left.any():
+            solved, found_verdicts = self._solve(x, found, left)
+            y[left], std[left], rung[left] = solved[left], 0.0, "solved"
+            verdicts = found_verdicts
+        return y, std, list(rung), verdicts
+
+    def _meets(self, x: Array, y: Array, tolerance: float) -> Mask:
+        return np.asarray(self.conditioner.violation(x, y) <= tolerance)
+
+    def _solve(self, x: Array, found: Conditioned, wanted: Mask) -> tuple[Array, list[AnswerOutcome | None]]:
+        """The solver, started from the proxy's own primal and dual answer."""
+        y = np.full((len(x), self.problem.n_outputs), np.nan)
+        verdicts: list[AnswerOutcome | None] = [None] * len(x)
+        for i in np.flatnonzero(wanted):
+            solution = self.solver.solve(x[i], self._start(found, i))
+            if solution.outcome.ok:
+                y[i] = solution.y
+            else:
+                infeasible = solution.outcome.name == "INFEASIBLE"
+                verdicts[i] = AnswerOutcome.INFEASIBLE if infeasible else AnswerOutcome.UNSOLVED
+        return y, verdicts
+
+    def _start(self, found: Conditioned, i: int) -> Any:
+        from feasibly.solve.records import Start
+
+        problem, rows = self.problem, self.conditioner.recipe.rows
+        lower, upper = np.zeros(problem.n_outputs), np.zeros(problem.n_outputs)
+        inequality = np.zeros(problem.n_inequalities)
+        first, second = len(rows.lower), len(rows.lower) + len(rows.upper)
+        lam = found.lam[i]
+        lower[rows.lower], upper[rows.upper], inequality[rows.inequality] = (
+            lam[:first],
+            lam[first:second],
+            lam[second:],
+        )
+        return Start(found.y[i], found.nu[i], inequality, lower, upper)
+
+
+class Leverage:
+    """For problems without a declared box: how unlike the inputs learnt from an input is.
+
+    The limit is the largest leave-one-out leverage among those inputs, so that an honest further draw exceeds
+    it about once in as many draws as there were labels.
+    """
+
+    def __init__(self, mean: Array, root: Array, limit: float) -> None:
+        self.mean = mean
+        self.root = root
+        self.limit = limit
+
+    @staticmethod
+    def of(x: Array) -> Leverage:
+        """Learn from inputs `(rows, n_inputs)`."""
+        mean = x.mean(axis=0)
+        centred = x - mean
+        spread = np.where(centred.std(axis=0) < 1e-12, 1.0, centred.std(axis=0))
+        _, values, right = np.linalg.svd(centred / spread, full_matrices=False)
+        kept = values > 1e-9 * max(float(values[0]), 1e-300)
+        made = Leverage(mean, (right[kept].T / values[kept]) / spread[:, None], 0.0)
+        own = made._measure(x)
+        return Leverage(made.mean, made.root, float(np.max(own / np.maximum(1.0 - own, 1e-9))))
+
+    def _measure(self, x: Array) -> Array:
+        return np.asarray(np.sum(((x - self.mean) @ self.root) ** 2, axis=1))
+
+    def unlike(self, x: Array) -> Mask:
+        """Rows with a larger leverage than any input learnt from."""
+        return np.asarray(self._measure(x) > self.limit)
+
+    def state(self) -> dict[str, Array]:
+        """Arrays that `restore` turns into the same test."""
+        return {"mean": self.mean, "root": self.root, "limit": np.array([self.limit])}
+
+    @staticmethod
+    def restore(arrays: Mapping[str, Array]) -> Leverage:
+        """The test that `state` described."""
+        return Leverage(arrays["mean"], arrays["root"], float(arrays["limit"][0]))

@@ -1,0 +1,126 @@
+"""The command line: thin commands over the public API, and what becomes of their errors.
+
+Nothing heavy is imported before a command runs, so that `feasibly --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from feasibly._cli import data_commands
+from feasibly._cli.console import say
+from feasibly._version import __version__
+from feasibly.problem.errors import FeasiblyError
+
+BAD_INPUT = 2
+BUG = 1
+INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """Turns errors into sentences and exit statuses, and takes `--debug` wherever it stands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = args[: args.index("--")] if "--" in args else args
+        if "--debug" in own:
+            args = ["--debug", *(word for word in own if word != "--debug"), *args[len(own) :]]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            say(str(interrupt) or "interrupted; nothing was left half-written")
+            status = INTERRUPTED
+        except FeasiblyError as error:
+            status = _explain(f"error: {error}", BAD_INPUT, ctx)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            status = _explain(f"error: {where}{error.strerror or error}", BAD_INPUT, ctx)
+        except MemoryError as error:
+            status = _explain(
+                f"error: there is not enough memory for this; {error}".rstrip("; "), BAD_INPUT, ctx
+            )
+        except Exception as error:
+            # Typer's own (a wrong option, --help) know their status and how to show themselves.
+            if hasattr(error, "exit_code") or isinstance(error, typer.Abort):
+                raise
+            kind = type(error).__name__
+            status = _explain(
+                f"error: this is a bug in feasibly ({kind}: {error}); run the same command with --debug and "
+                "report what it prints",
+                BUG,
+                ctx,
+            )
+        raise typer.Exit(status)
+
+
+def _explain(sentence: str, status: int, ctx: Any) -> int:
+    if ctx.params.get("debug"):
+        traceback.print_exc()
+    say(sentence)
+    return status
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"feasibly {__version__}")
+        raise typer.Exit()
+
+
+app = typer.Typer(
+    name="feasibly",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback()
+def _feasibly(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks; before or after the command.")
+    ] = False,
+) -> None:
+    """Fast stand-ins for a solver, learnt from a few hundred solved instances of one problem.
+
+    The usual way: look at a grid (case), solve some instances of it (label), learn from them (train), and
+    answer new ones (predict). See how good the answers are with evaluate. Start with: feasibly demo
+    """
+
+
+_importers = typer.Typer(help="Import solved instances from public datasets.", no_args_is_help=True)
+_importers.command("opfdata")(data_commands.import_opfdata)
+_importers.command("pglearn")(data_commands.import_pglearn)
+
+app.command("case")(data_commands.case)
+app.command("label")(data_commands.label)
+app.add_typer(_importers, name="import")
+
+
+def main() -> None:
+    """Run the command line and leave with its status."""
+    try:
+        app(prog_name="feasibly")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

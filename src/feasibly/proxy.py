@@ -1,0 +1,335 @@
+"""The thing a user holds: a belief, the answers it leads to, and what may be promised of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from feasibly.answer.conditioner import Conditioner, Labels, Recipe, fit_conditioner
+from feasibly.answer.ladder import DRAWS, TOLERANCE, Ladder, Leverage
+from feasibly.answer.record import Answer
+from feasibly.data.dataset import Dataset
+from feasibly.data.schema import versions_now
+from feasibly.measure.metrics import Metrics, Rows, measure_rows, summarise
+from feasibly.model.belief import Model
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.sampling import sample
+from feasibly.train.clock import Clock
+
+Array = NDArray[np.float64]
+
+DEFAULT_METHOD = "response"
+CLOSED = ("ridge", "gp", "response")
+LEARNT = (
+    "mae", "mse", "mae-penalty", "mse-penalty", "lagrangian-dual", "supervised-bnn", "sandwich-bnn", "sandwich-dnn",
+)  # fmt: skip
+METHODS = (*CLOSED[:2], *LEARNT, CLOSED[2])
+
+UNLABELLED = 4
+"""Unlabelled inputs drawn for each label unless told."""
+
+_UNLABELLED_SEED = 1 << 40
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """How a proxy came about."""
+
+    method: str
+    labels: int
+    unlabelled: int
+    budget_seconds: float
+    train_seconds: float
+    seed: int
+    trials: int = 1
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Where the time went."""
+    history: tuple[Mapping[str, Any], ...] = ()
+    steps: tuple[Mapping[str, Any], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class Proxy:
+    """A trained stand-in for the solver of one problem. Made by `fit`, or by `Proxy.load`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        model: Model,
+        record: TrainingRecord,
+        *,
+        keys: NDArray[np.bytes_],
+        recipe: Recipe | None,
+        conditioner: Conditioner | None = None,
+        box: tuple[Array, Array] | None = None,
+        leverage: Leverage | None = None,
+        certificate: Any = None,
+    ) -> None:
+        self.problem = problem
+        self.model = model
+        self.record = record
+        self.keys = keys
+        self.recipe = recipe
+        self.box = box
+        self.leverage = leverage
+        self.certificate = certificate
+        self._ladder = Ladder(problem, model, self._make_conditioner, box, leverage)
+        if conditioner is not None:
+            self._ladder._conditioner = conditioner
+
+    @property
+    def method(self) -> str:
+        """The name of the method that made it."""
+        return self.record.method
+
+    def _make_conditioner(self) -> Conditioner:
+        if self.recipe is None:
+            raise FeasiblyError(
+                f"this {self.method} proxy was made without the constants for conditioning; train it again"
+            )
+        return Conditioner(self.problem, self.recipe, self.model.covariance)
+
+    def predict(
+        self,
+        x: ArrayLike,
+        answer: str = "conditioned",
+        *,
+        tolerance: float = TOLERANCE,
+        seed: int = 0,
+        draws: int = DRAWS,
+    ) -> Answer:
+        """Answer each row of `x`: shape `(rows, n_inputs)`, or one input of shape `(n_inputs,)`.
+
+        Args:
+            x: inputs in the problem's units.
+            answer: `mean`, `svp`, `conditioned`, `polished`, `solved`, or `auto`.
+            tolerance: a violation above this flags the row, and makes `auto` climb.
+            seed, draws: of the posterior draws of `svp`.
+        """
+        rows = np.asarray(x, dtype=np.float64)
+        rows = rows[None] if rows.ndim == 1 else rows
+        rows, _ = self.problem.check_rows(rows)
+        return self._ladder.answer(rows, answer, tolerance=tolerance, seed=seed, draws=draws)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the proxy to a folder: safetensors and JSON, nothing that runs when it is read."""
+        from feasibly._storage import save_proxy
+
+        save_proxy(self, path, overwrite=overwrite)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], problem: Problem | None = None) -> Proxy:
+        """Read a proxy. One of a user's own problem needs that `problem`, which is checked against it."""
+        from feasibly._storage import load_proxy
+
+        return load_proxy(path, problem)
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.problem.name!r}, method={self.method!r}, labels={self.record.labels})"
+
+
+def fit(
+    problem: Problem,
+    data: Dataset,
+    method: str = DEFAULT_METHOD,
+    *,
+    budget: float = 60.0,
+    seed: int = 0,
+    labels: int | None = None,
+    unlabelled: int | None = None,
+    trials: int = 1,
+    progress: Callable[[Any], None] | None = None,
+    steps: Any = None,
+    **settings: Any,
+) -> Proxy:
+    """Train a proxy for `problem` from the labels in `data`.
+
+    Args:
+        problem: what is optimised; must be the problem of `data`.
+        data: labelled rows. The first `labels` solved ones are used, validation included; all unless told.
+        method: one of `METHODS`.
+        budget: wall-clock seconds for everything, compilation and all trials included.
+        seed: the same seed and the same number of steps give the same proxy.
+        unlabelled: how many inputs to draw without solving them; four times the labels unless told.
+        trials: how many times to train; the best on the validation labels is kept.
+        progress: called now and then with a record of how training stands.
+        steps: the recorded steps of another run, to repeat it instead of watching the clock.
+        settings: of the method, by name.
+    """
+    if method not in METHODS:
+        raise FeasiblyError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
+    if data.problem.fingerprint != problem.fingerprint:
+        raise FeasiblyError(f"the data belong to another problem ({data.problem.name}) than {problem.name}")
+    clock = Clock(budget)
+    chosen = data.split(labels, validation=0.0).train
+    if len(chosen) < 2:
+        raise FeasiblyError(f"{len(chosen)} labels are too few to learn from; label more rows")
+    rows = _labels(data, chosen)
+    count = UNLABELLED * len(chosen) if unlabelled is None else int(unlabelled)
+    spread = data.provenance.spread if problem.spread is not None else None
+    inputs = sample(problem, count, seed=_UNLABELLED_SEED + seed, spread=spread)
+    if method in CLOSED:
+        if settings:
+            raise FeasiblyError(f"{method} has no settings, so {', '.join(sorted(settings))} cannot be set")
+        model, conditioner, extra = _fit_closed(problem, method, rows, inputs, clock, seed)
+        history: tuple[Mapping[str, Any], ...] = ()
+        taken: tuple[Mapping[str, Any], ...] = ()
+        note = extra.pop("note", "")
+        shown = extra
+    else:
+        from feasibly.train.methods import train
+
+        trained = train(
+            problem, rows.x, rows.y, inputs, method=method, clock=clock, seed=seed, trials=trials, progress=progress,
+            steps=steps, **settings,
+        )  # fmt: skip
+        model, history, taken, note = (
+            trained.model,
+            tuple(trained.history),
+            tuple(trained.steps),
+            trained.note,
+        )
+        shown = dict(trained.settings)
+        conditioner = None
+    train_seconds = clock.elapsed
+    if conditioner is None:
+        # The constants of conditioning belong to answering, not to learning, and are the same work for every method.
+        with clock.account("conditioning"):
+            conditioner = fit_conditioner(
+                problem, rows, model.covariance, seed=seed, seconds=max(clock.left, 30.0)
+            )
+    record = TrainingRecord(
+        method=method,
+        labels=len(chosen),
+        unlabelled=0 if method in ("ridge", "gp") else count,
+        budget_seconds=float(budget),
+        train_seconds=train_seconds,
+        seed=int(seed),
+        trials=int(trials),
+        seconds=clock.accounts(),
+        history=history,
+        steps=taken,
+        settings=shown,
+        note=note,
+        versions=versions_now(),
+    )
+    return Proxy(
+        problem,
+        model,
+        record,
+        keys=data.keys[chosen],
+        recipe=conditioner.recipe,
+        conditioner=conditioner,
+        box=problem.box(spread),
+        leverage=None if problem.box(spread) is not None else Leverage.of(rows.x),
+    )
+
+
+def _labels(data: Dataset, rows: NDArray[np.int64]) -> Labels:
+    duals = data.duals
+    x, y, objective = data.x[rows], data.y[rows], data.objective[rows]
+    parts = () if duals is None else (duals.equality, duals.inequality, duals.lower, duals.upper)
+    if duals is None or not all(np.isfinite(part[rows]).all() for part in parts):
+        return Labels(x, y, objective)
+    return Labels(x, y, objective, *(part[rows] for part in parts))
+
+
+def _fit_closed(
+    problem: Problem, method: str, rows: Labels, inputs: Array, clock: Clock, seed: int
+) -> tuple[Model, Conditioner | None, dict[str, Any]]:
+    if method == "response":
+        from feasibly.train.response import train_response
+
+        return train_response(problem, rows, inputs, clock, seed)
+    if method == "ridge":
+        from feasibly.model.linear import fit_ridge
+
+        return fit_ridge(rows.x, rows.y), None, {}
+    from feasibly.model.kernel import fit_gp
+
+    return fit_gp(rows.x, rows.y), None, {}
+
+
+# ---- measuring ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How well a proxy answers rows it has not seen."""
+
+    proxy: Proxy
+    answer: Answer
+    rows: Rows
+    metrics: Metrics
+    which: str
+    predict_seconds_per_instance: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """One flat object, as `--json` prints it."""
+        record = self.proxy.record
+        return {
+            "method": record.method,
+            "answer": self.which,
+            "labels": record.labels,
+            "unlabelled": record.unlabelled,
+            "budget_seconds": record.budget_seconds,
+            "train_seconds": record.train_seconds,
+            "predict_seconds_per_instance": self.predict_seconds_per_instance,
+            "seed": record.seed,
+            **self.metrics.as_dict(),
+            "outcomes": self.answer.outcomes(),
+        }
+
+
+def evaluate(problem: Problem, data: Dataset, y: ArrayLike) -> Metrics:
+    """The metrics of the answers `y` to the rows of `data`, or to its solved rows if `y` has as many.
+
+    Rows of `data` that are not labels have no reference and are left out.
+    """
+    answers = np.asarray(y, dtype=np.float64)
+    solved = np.flatnonzero(data.solved)
+    if len(answers) == len(data):
+        answers = answers[solved]
+    elif len(answers) != len(solved):
+        raise FeasiblyError(f"{len(answers)} answers do not match {len(data)} rows or {len(solved)} labels")
+    return summarise(measure_rows(problem, data.x[solved], answers, data.objective[solved]))
+
+
+def evaluate_proxy(
+    proxy: Proxy,
+    data: Dataset,
+    answer: str = "conditioned",
+    *,
+    limit: int | None = None,
+    tolerance: float = TOLERANCE,
+    repeat: bool = True,
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> Evaluation:
+    """Answer the labelled rows of `data` that the proxy was not trained on, and measure.
+
+    The time per instance is that of a second pass (`repeat`), so that compilation, paid once, is not in it.
+    """
+    if data.problem.fingerprint != proxy.problem.fingerprint:
+        raise FeasiblyError(f"the data belong to another problem ({data.problem.name}) than the proxy")
+    chosen = np.flatnonzero(data.solved & data.unseen(proxy.keys))[:limit]
+    if not len(chosen):
+        raise FeasiblyError("every labelled row was used in training; label more rows to evaluate on")
+    x = data.x[chosen]
+    began = time.perf_counter()
+    found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, draws=draws)
+    seconds = time.perf_counter() - began
+    if repeat and answer != "solved":
+        found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, draws=draws)
+        seconds = found.seconds
+    rows = measure_rows(proxy.problem, x, found.y, data.objective[chosen])
+    return Evaluation(proxy, found, rows, summarise(rows), answer, seconds / len(chosen))

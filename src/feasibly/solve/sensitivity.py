@@ -1,0 +1,109 @@
+"""How a solution moves with the input: `dy*/dx` and the multipliers', from one factorisation.
+
+At a solution the optimality conditions are a system of equations in `(y, multipliers)` with `x` as a parameter;
+the implicit function theorem turns its Jacobian, the KKT matrix, into the derivative. Constraints that hold with
+equality and a positive multiplier stay tight, the others stay slack; where an instance sits between the two the
+derivative from either side differs and the one returned is in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import casadi
+import numpy as np
+import scipy.sparse as sparse
+from numpy.typing import ArrayLike
+from scipy.sparse.linalg import splu
+
+from feasibly.problem.errors import FeasiblyError
+from feasibly.solve.model import Model
+from feasibly.solve.records import Array, Solution
+
+_SLACK_FLOOR = 1e-12
+_REGULARISATION = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """Derivatives of a solution in the problem's own units, one column a direction of the input.
+
+    Without directions the columns are the inputs themselves, so `y` is the Jacobian `(n_outputs, n_inputs)`.
+    """
+
+    y: Array
+    equality_dual: Array
+    inequality_dual: Array
+
+
+class Differentiator:
+    """Sensitivities of one model; its functions are built once. Made by `Solver.sensitivity`."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        y, x = casadi.SX.sym("y", len(model.lower)), casadi.SX.sym("x", len(model.nominal))
+        nu, z = casadi.SX.sym("nu", model.n_equalities), casadi.SX.sym("z", model.n_inequalities)
+        objective, rows = model.nlp(y, x)
+        slope = casadi.densify(casadi.gradient(objective + casadi.dot(casadi.vertcat(nu, z), rows), y))
+        outputs = [
+            rows,
+            casadi.jacobian(slope, y, {"symmetric": True}),
+            casadi.jacobian(rows, y),
+            casadi.jacobian(slope, x),
+            casadi.jacobian(rows, x),
+        ]
+        self._derivatives = casadi.Function("derivatives", [y, x, nu, z], outputs)
+
+    def differentiate(self, x: Array, solution: Solution, directions: Array | None) -> Sensitivity:
+        """The derivative of the solution of `x`, along the columns of `directions` (all inputs if `None`)."""
+        model = self.model
+        ne, free = model.n_equalities, model.free
+        raw = self._derivatives(solution.y, x, solution.equality_dual, solution.inequality_dual)
+        rows = np.asarray(raw[0]).ravel()
+        hessian, jacobian, slope_x, rows_x = (part.sparse().tocsc() for part in raw[1:])
+        hessian, jacobian, slope_x = hessian[free][:, free], jacobian[:, free], slope_x[free]
+        equality, inequality = jacobian[:ne], jacobian[ne:]
+        # An inequality with multiplier z and slack s pulls back with z / s: without end where it is tight.
+        weight = solution.inequality_dual / np.maximum(-rows[ne:], _SLACK_FLOOR)
+        below = solution.lower_dual[free] / np.maximum(solution.y - model.lower, _SLACK_FLOOR)[free]
+        above = solution.upper_dual[free] / np.maximum(model.upper - solution.y, _SLACK_FLOOR)[free]
+        block = hessian + inequality.T @ sparse.diags(weight) @ inequality + sparse.diags(below + above)
+        corner = -_REGULARISATION * sparse.eye(ne)
+        system = sparse.bmat([[block, equality.T], [equality, corner]], format="csc")
+        pull = slope_x + inequality.T @ sparse.diags(weight) @ rows_x[ne:]
+        right = sparse.vstack([pull, rows_x[:ne]]).tocsc()
+        right = right.toarray() if directions is None else right @ directions
+        change = -_solve(system, right)
+        moved = np.zeros((len(model.lower), right.shape[1]))
+        moved[free] = change[: len(free)]
+        tightening = inequality @ change[: len(free)] + (
+            rows_x[ne:].toarray() if directions is None else rows_x[ne:] @ directions
+        )
+        return Sensitivity(
+            y=moved,
+            equality_dual=change[len(free) :],
+            inequality_dual=weight[:, None] * tightening,
+        )
+
+
+def _solve(system: Any, right: Array) -> Array:
+    try:
+        factors = splu(system)
+    except RuntimeError:
+        raise FeasiblyError(
+            "the solution does not have a derivative here: the optimality conditions are singular, as where "
+            "constraints depend on each other or an output does not matter"
+        ) from None
+    answer = factors.solve(right)
+    return answer + factors.solve(right - system @ answer)
+
+
+def check_directions(directions: ArrayLike | None, n_inputs: int) -> Array | None:
+    """Directions as a matrix with one row an input."""
+    if directions is None:
+        return None
+    matrix = np.asarray(directions, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != n_inputs:
+        raise FeasiblyError(f"directions should have shape ({n_inputs}, any), not {matrix.shape}")
+    return matrix
