@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from feasibly._cli import data_commands
+from feasibly._cli import data_commands, model_commands
 from feasibly._cli.console import say
 from feasibly._version import __version__
 from feasibly.problem.errors import FeasiblyError
@@ -106,12 +106,15 @@ def _feasibly(
 
 
 _importers = typer.Typer(help="Import solved instances from public datasets.", no_args_is_help=True)
-_importers.command("opfdata")(data_commands.import_opfdata)
-_importers.command("pglearn")(data_commands.import_pglearn)
+_importers.command("opfdata", short_help="from OPFData")(data_commands.import_opfdata)
+_importers.command("pglearn", short_help="from PGLearn")(data_commands.import_pglearn)
 
-app.command("case")(data_commands.case)
-app.command("label")(data_commands.label)
-app.add_typer(_importers, name="import")
+app.command("case", short_help="show what a grid file holds")(data_commands.case)
+app.command("label", short_help="draw instances and solve them")(data_commands.label)
+app.add_typer(_importers, name="import", short_help="import solved instances")
+app.command("train", short_help="learn a proxy from solved instances")(model_commands.train)
+app.command("predict", short_help="answer the rows of a file")(model_commands.predict)
+app.command("evaluate", short_help="measure answers against solved instances")(model_commands.evaluate)
 
 
 def main() -> None:

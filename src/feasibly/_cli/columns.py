@@ -160,7 +160,9 @@ def _read_csv(path: Path) -> Table:
 
     table = csv.read_csv(path)
     if table.num_columns == 1 and ";" in table.column_names[0]:
-        raise FileError(f"{path} separates its columns by semicolons; write it with commas and decimal points")
+        raise FileError(
+            f"{path} separates its columns by semicolons; write it with commas and decimal points"
+        )
     return _from_arrow(path, table)
 
 
@@ -190,7 +192,9 @@ def _read_npz(path: Path) -> Table:
             )
     lengths = {name: len(column) for name, column in zip(names, columns, strict=True)}
     if len(set(lengths.values())) > 1:
-        raise FileError(f"{path}: its arrays have different lengths ({min(lengths.values())} to {max(lengths.values())})")
+        raise FileError(
+            f"{path}: its arrays have different lengths ({min(lengths.values())} to {max(lengths.values())})"
+        )
     return Table(path, names, tuple(columns))
 
 

@@ -38,7 +38,7 @@ def show(*what: RenderableType) -> None:
     """Print a result."""
     console = _console(stderr=False)
     for each in what:
-        console.print(each)
+        console.print(each, soft_wrap=isinstance(each, str))
 
 
 def say(sentence: str) -> None:
@@ -138,6 +138,8 @@ class Meter:
 
     def turn_to(self, doing: str) -> None:
         """Say that something else is being done from here on."""
+        if doing == self._doing:
+            return
         self._doing = doing
         self.tell()
         if self._bar is not None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from feasibly._cli.console import Meter, counted, emit, in_words, say, show
 from feasibly._cli.files import check_target
+from feasibly._cli.options import AsJson, Case, Costs, Design, EngineName, Force, Jobs, Source, Spread, Store
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
@@ -20,36 +20,6 @@ if TYPE_CHECKING:
     from feasibly.data.importing import ImportProgress, ImportReport
     from feasibly.data.label import Progress
     from feasibly.problem.core import Problem
-
-
-class Design(str, Enum):
-    """How inputs are drawn."""
-
-    uniform = "uniform"
-    sobol = "sobol"
-
-
-class EngineName(str, Enum):
-    """Who solves rows."""
-
-    local = "local"
-    dask = "dask"
-    ray = "ray"
-
-
-Case = Annotated[
-    str, typer.Argument(metavar="CASE", help="pglib:case57_ieee, a grid file, or nonconvex:70,20,50.")
-]
-CostsFile = Annotated[
-    Optional[Path],
-    typer.Option("--costs", metavar="FILE", help="CSV with generator,c2,c1,c0 where the grid file has no costs."),
-]
-Spread = Annotated[
-    Optional[float],
-    typer.Option("--spread", min=0.0, help="How far loads vary around nominal; 0.2 unless told."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Store = Annotated[Path, typer.Option("--out", metavar="DATA", help="The dataset to write, a folder.")]
 
 
 def load(case: str, costs: Path | None, spread: float | None) -> Problem:
@@ -63,7 +33,7 @@ def load(case: str, costs: Path | None, spread: float | None) -> Problem:
     return fb.load_problem(case, **chosen)
 
 
-def case(case: Case, costs: CostsFile = None, spread: Spread = None, json: AsJson = False) -> None:
+def case(case: Case, costs: Costs = None, spread: Spread = None, json: AsJson = False) -> None:
     """Show what a grid file or a named problem holds, and every warning of the reader.
 
     Buses, generators, branches, loads, limits and totals as they were read, and the size of the
@@ -82,22 +52,26 @@ def case(case: Case, costs: CostsFile = None, spread: Spread = None, json: AsJso
 def label(
     case: Case,
     out: Store,
-    count: Annotated[int, typer.Option("--count", min=1, help="How many instances to draw and solve.")] = 640,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", min=1, help="How many instances to draw and solve.")
+    ] = 640,
     spread: Spread = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same instances.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="The same seed draws the same instances.")
+    ] = 0,
     design: Annotated[
-        Design, typer.Option("--design", help="Independent draws, or a sequence that covers the range evenly.")
+        Design,
+        typer.Option("--design", help="Independent draws, or a sequence that covers the range evenly."),
     ] = Design.uniform,
-    jobs: Annotated[
-        Optional[int], typer.Option("--jobs", min=1, help="Worker processes; all cores unless told.")
-    ] = None,
+    jobs: Jobs = None,
     engine: Annotated[
         EngineName, typer.Option("--engine", help="This machine, or a Dask or Ray cluster.")
     ] = EngineName.local,
     address: Annotated[
-        Optional[str], typer.Option("--address", metavar="A", help="An existing cluster; otherwise one is started.")
+        str | None,
+        typer.Option("--address", metavar="A", help="An existing cluster; otherwise one is started."),
     ] = None,
-    costs: CostsFile = None,
+    costs: Costs = None,
     json: AsJson = False,
 ) -> None:
     """Draw instances of a problem, solve each to optimality, and store them.
@@ -108,17 +82,17 @@ def label(
     import feasibly as fb
 
     began = time.perf_counter()
-    before = 0
+    resumed: int | None = None
 
     def tell(progress: Progress) -> None:
-        nonlocal before
-        before = progress.resumed
+        nonlocal resumed
+        resumed = progress.resumed
         if progress.stage == "translating":
             meter.turn_to("preparing the solver")
             return
         left = progress.seconds_left
         words = [f"{progress.done} of {progress.total}", f"{progress.rate:.1f} rows a second"]
-        words += [] if left is None else [f"{in_words(left)} left"]
+        words += [f"{in_words(left)} left"] if left else []
         words += [f"{progress.failed} without a solution"] if progress.failed else []
         meter.turn_to("solving")
         meter.tell(", ".join(words), progress.done, progress.total)
@@ -130,7 +104,10 @@ def label(
             address=address, out=out, progress=tell,
         )  # fmt: skip
     seconds = time.perf_counter() - began
-    found = describe_rows(data) | {"seconds": seconds, "found_rows": before}
+    before = (
+        len(data) if resumed is None else resumed
+    )  # with nothing left to solve there is no progress to tell
+    found = describe_rows(data) | {"seconds": seconds, "rows_found": before}
     if json:
         emit(found)
         return
@@ -168,16 +145,14 @@ def outcome_lines(data: Dataset) -> list[str]:
     return lines
 
 
-Problematic = Annotated[
-    Optional[str],
+Instances = Annotated[
+    str | None,
     typer.Option("--case", metavar="CASE", help="The grid these are instances of, where it is at hand."),
 ]
-Source = Annotated[Path, typer.Argument(metavar="PATH", help="What to import.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
 def import_opfdata(
-    path: Source, out: Store, case: Problematic = None, force: Force = False, json: AsJson = False
+    path: Source, out: Store, case: Instances = None, force: Force = False, json: AsJson = False
 ) -> None:
     """Import OPFData: a JSON file, a .tar.gz archive, or a folder of either.
 
@@ -190,7 +165,7 @@ def import_opfdata(
 
 
 def import_pglearn(
-    path: Source, out: Store, case: Problematic = None, force: Force = False, json: AsJson = False
+    path: Source, out: Store, case: Instances = None, force: Force = False, json: AsJson = False
 ) -> None:
     """Import the AC-OPF solutions of a PGLearn case folder (.h5 and .h5.gz).
 

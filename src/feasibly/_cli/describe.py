@@ -135,7 +135,10 @@ def _grid_rows(name: str, grid: dict[str, Any]) -> list[tuple[str, str]]:
             f"{grid['generators']:,}: {p_low:,.1f} to {p_high:,.1f} MW, {q_low:,.1f} to {q_high:,.1f} Mvar",
         ),
         ("Loads", f"{grid['loads']:,}: {grid['load_mw']:,.1f} MW, {grid['load_mvar']:,.1f} Mvar{share}"),
-        ("Shunts", f"{grid['shunts']:,}: {grid['shunt_mw']:,.1f} MW, {grid['shunt_mvar']:,.1f} Mvar at 1 p.u."),
+        (
+            "Shunts",
+            f"{grid['shunts']:,}: {grid['shunt_mw']:,.1f} MW, {grid['shunt_mvar']:,.1f} Mvar at 1 p.u.",
+        ),
         (
             "Branches",
             f"{grid['branches']:,}: {grid['transformers']} with a tap or shift, "

@@ -1,0 +1,67 @@
+"""Arguments and options that several commands share, with their help."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+METHODS = (
+    "ridge, gp, mae, mse, mae-penalty, mse-penalty, lagrangian-dual, supervised-bnn, sandwich-bnn, "
+    "sandwich-dnn, response"
+)
+"""As in `feasibly.METHODS`, which help cannot afford to import; a test compares them."""
+
+ANSWERS = "mean, svp, conditioned, polished, solved, auto"
+"""As in `feasibly.ANSWERS`."""
+
+
+class Design(StrEnum):
+    """How inputs are drawn."""
+
+    uniform = "uniform"
+    sobol = "sobol"
+
+
+class EngineName(StrEnum):
+    """Who solves rows."""
+
+    local = "local"
+    dask = "dask"
+    ray = "ray"
+
+
+Case = Annotated[
+    str, typer.Argument(metavar="CASE", help="pglib:case57_ieee, a grid file, or nonconvex:70,20,50.")
+]
+Costs = Annotated[
+    Path | None,
+    typer.Option(
+        "--costs", metavar="FILE", help="CSV with generator,c2,c1,c0, where the grid file has no costs."
+    ),
+]
+Spread = Annotated[
+    float | None,
+    typer.Option(
+        "--spread", metavar="SHARE", min=0.0, help="How far loads vary around nominal; 0.2 unless told."
+    ),
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that train wrote.")]
+Data = Annotated[Path, typer.Argument(metavar="DATA", help="A dataset that label or import wrote.")]
+Source = Annotated[Path, typer.Argument(metavar="PATH", help="What to import.")]
+Store = Annotated[Path, typer.Option("--out", metavar="DATA", help="The dataset to write, a folder.")]
+Answer = Annotated[
+    str, typer.Option("--answer", metavar="A", help=f"How to answer, from quick to exact: {ANSWERS}.")
+]
+Tolerance = Annotated[
+    float,
+    typer.Option("--tolerance", metavar="T", help="An answer that breaks a constraint by more is flagged."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of everything random.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", metavar="N", min=1, help="Worker processes; all cores unless told.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
