@@ -89,7 +89,9 @@ def solve_case(name: str, buses: int, optimum: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--largest", type=int, default=3000, help="leave out cases with more buses")
     parser.add_argument("--out", type=Path, default=RESULTS / "pglib_baseline.json")
     arguments = parser.parse_args()
@@ -102,10 +104,20 @@ def main() -> int:
         shown = f"{row['objective']:.6e}  {row['relative_difference']:+.1e}" if "objective" in row else "-"
         seconds = row.get("solve_seconds", float("nan"))
         mark = "" if row["agrees"] else "   <-- differs"
-        print(f"{name:24s} {optimum:.4e}  {shown:24s} {row['outcome']:16s} {seconds:8.2f} s{mark}", flush=True)
+        print(
+            f"{name:24s} {optimum:.4e}  {shown:24s} {row['outcome']:16s} {seconds:8.2f} s{mark}", flush=True
+        )
     failing = [row["case"] for row in rows if not row["agrees"]]
-    print(f"\n{len(rows) - len(failing)} of {len(rows)} cases agree within {AGREEMENT:g}; the rest: {failing or 'none'}")
-    report = {"benchmark": "pglib_baseline", **machine(), "agreement": AGREEMENT, "failing": failing, "cases": rows}
+    print(
+        f"\n{len(rows) - len(failing)} of {len(rows)} cases agree within {AGREEMENT:g}; the rest: {failing or 'none'}"
+    )
+    report = {
+        "benchmark": "pglib_baseline",
+        **machine(),
+        "agreement": AGREEMENT,
+        "failing": failing,
+        "cases": rows,
+    }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 1 if failing else 0

@@ -50,7 +50,9 @@ _fourth.defvjp(lambda a: (_fourth(a), a), lambda a, g: (4.0 * a**3 * g,))
 
 
 def _known_while(x: Any, y: Any) -> Any:
-    return lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, jnp.sin(c[1]) + x[0]), (jnp.asarray(1), y))[1]
+    return lax.while_loop(
+        lambda c: c[0] < 4, lambda c: (c[0] + 1, jnp.sin(c[1]) + x[0]), (jnp.asarray(1), y)
+    )[1]
 
 
 def _scanned(x: Any, y: Any) -> Any:
@@ -124,17 +126,27 @@ CASES = [
     Case("rev", lambda x, y: lax.rev(y.reshape(2, 3), (0, 1)) * x),
     Case("slice", lambda x, y: lax.slice(y.reshape(2, 3), (0, 0), (2, 3), (1, 2)) * x[0] + y[1]),
     Case("split", lambda x, y: jnp.split(y, 3)[1] * x[0] + lax.split(y, (1, 2, 3))[1]),
+    Case("stack", lambda x, y: jnp.stack([y[:3], x * x, y[3:]], axis=1)),
+    Case("unstack", lambda x, y: lax.unstack(y.reshape(2, 3), axis=1)[1] * x[0]),
+    Case("tile", lambda x, y: jnp.tile(y.reshape(2, 3), (2, 2)) * x[0]),
+    Case("device_put", lambda x, y: jax.device_put(y * x[0])),
+    Case("optimization_barrier", lambda x, y: lax.optimization_barrier((y * x[0], x))[0]),
     Case("concatenate", lambda x, y: jnp.concatenate([y.reshape(2, 3), x[None], MATRIX], axis=0)),
     Case("pad", lambda x, y: lax.pad(y.reshape(2, 3), x[0], ((1, 0, 1), (-1, 2, 0)))),
     Case("dynamic_slice", lambda x, y: lax.dynamic_slice(y, (jnp.asarray(4),), (3,)) * x),
     Case("dynamic_update_slice", lambda x, y: lax.dynamic_update_slice(y, x[:2] ** 2, (jnp.asarray(2),))),
     Case("gather", lambda x, y: y[PLACES] * x[0] + y.reshape(2, 3)[[0, 1, 1, 0], [2, 0, 1, 1]]),
     Case("scatter", lambda x, y: (y * y).at[np.array([4, 1])].set(x[:2])),
-    Case("scatter-add", lambda x, y: jnp.sin(y).at[PLACES].add(y[:4] * x[0]).at[np.array([[1], [2]])].add(x[1])),
+    Case(
+        "scatter-add", lambda x, y: jnp.sin(y).at[PLACES].add(y[:4] * x[0]).at[np.array([[1], [2]])].add(x[1])
+    ),
+    Case("scatter-sub", lambda x, y: y.at[PLACES].subtract(y[:4] * x[0])),
     Case("scatter-mul", lambda x, y: y.at[np.array([2, 4])].multiply(x[:2], unique_indices=True)),
     Case("scatter-min", lambda x, y: y.at[PLACES].min(x[0])),
     Case("scatter-max", lambda x, y: y.at[PLACES].max(x[0])),
-    Case("iota", lambda x, y: y * lax.iota(np.float64, 6) + x[0] * lax.broadcasted_iota(np.float64, (2, 6), 0)),
+    Case(
+        "iota", lambda x, y: y * lax.iota(np.float64, 6) + x[0] * lax.broadcasted_iota(np.float64, (2, 6), 0)
+    ),
     Case("reduce_sum", lambda x, y: jnp.sum((y * x[0]).reshape(2, 3), axis=0) + jnp.sum(y)),
     Case("reduce_prod", lambda x, y: jnp.prod(y.reshape(2, 3), axis=1) * x[0]),
     Case("reduce_max", lambda x, y: jnp.max(y.reshape(2, 3), axis=0) + jnp.max(x)),
@@ -154,5 +166,8 @@ CASES = [
     Case("remat2", lambda x, y: jax.checkpoint(lambda a: jnp.sin(a) * x[0])(y)),
     Case("scan", _scanned),
     Case("while", _known_while),
-    Case("cond", lambda x, y: lax.cond(x[0] > 0.0, jnp.sin, lambda a: a * a, y) + lax.switch(1, [jnp.cos, jnp.exp], y)),
+    Case(
+        "cond",
+        lambda x, y: lax.cond(x[0] > 0.0, jnp.sin, lambda a: a * a, y) + lax.switch(1, [jnp.cos, jnp.exp], y),
+    ),
 ]

@@ -28,7 +28,16 @@ _HOMES = {
     "TranslationError": "translate",
 }
 
-__all__ = ["Outcome", "Sensitivity", "Solution", "Solver", "SolverOptions", "Start", "TranslationError", "solve"]
+__all__ = [
+    "Outcome",
+    "Sensitivity",
+    "Solution",
+    "Solver",
+    "SolverOptions",
+    "Start",
+    "TranslationError",
+    "solve",
+]
 
 
 def __getattr__(name: str) -> Any:

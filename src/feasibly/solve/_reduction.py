@@ -11,7 +11,17 @@ import numpy as np
 
 from feasibly.solve._elementwise import ROUNDING
 from feasibly.solve._movement import Params
-from feasibly.solve._values import Symbolic, Value, as_column, as_matrix, dense, pick, positions_of, stretch, take
+from feasibly.solve._values import (
+    Symbolic,
+    Value,
+    as_column,
+    as_matrix,
+    dense,
+    pick,
+    positions_of,
+    stretch,
+    take,
+)
 
 
 def _fold(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:

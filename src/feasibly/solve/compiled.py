@@ -21,9 +21,9 @@ class Compiled:
         self._inputs = [np.zeros(function.nnz_in(k)) for k in range(function.n_in())]
         self._outputs = [np.zeros(function.nnz_out(k)) for k in range(function.n_out())]
         for k, array in enumerate(self._inputs):
-            self._buffer.set_arg(k, memoryview(array))
+            self._buffer.set_arg(k, array.data)
         for k, array in enumerate(self._outputs):
-            self._buffer.set_res(k, memoryview(array))
+            self._buffer.set_res(k, array.data)
 
     def __call__(self, *values: Array) -> list[Array]:
         """Fresh arrays of the results."""

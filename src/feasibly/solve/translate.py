@@ -17,9 +17,9 @@ import casadi
 import jax
 import numpy as np
 
+from feasibly.precision import double, twin
 from feasibly.problem.core import Function, Problem
 from feasibly.problem.errors import FeasiblyError
-from feasibly.precision import double, twin
 from feasibly.solve._elementwise import BINARY, INTEGER_DIFFERS, NUMPY, UNARY
 from feasibly.solve._movement import MOVEMENT, SCATTER, NotStaticError
 from feasibly.solve._reduction import REDUCTION, choose
@@ -33,7 +33,6 @@ _INLINED: Mapping[str, str] = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "remat2": "jaxpr",
-    "composite": "jaxpr",
 }
 """Calls that are replaced by their body, and the parameter that holds it."""
 

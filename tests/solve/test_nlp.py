@@ -1,0 +1,319 @@
+"""The solver on the table of small problems: optimal, honest about failure, the same everywhere."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import feasibly.solve
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.families import load_problem
+from feasibly.problem.precision import double, twin
+from feasibly.problem.sampling import sample
+from feasibly.solve import Outcome, Solution, Solver, SolverOptions, Start, solve
+from feasibly.solve.ipopt import Ipopt
+from tests.problems import CASES, FEASIBLE, make
+
+WAYS = get_args(get_type_hints(SolverOptions)["warm"])
+PARTS = ("y", "equality_dual", "inequality_dual", "lower_dual", "upper_dual")
+_SOLVERS: dict[tuple[str, str], Solver] = {}
+
+
+def solver_for(name: str, warm: str = "interior") -> Solver:
+    key = name, warm
+    if key not in _SOLVERS:
+        _SOLVERS[key] = Solver.build(make(name), SolverOptions(warm=warm))  # type: ignore[arg-type]
+    return _SOLVERS[key]
+
+
+@functools.cache
+def lagrangian_slope(name: str) -> Callable[..., jax.Array]:
+    """The gradient in `y` of the Lagrangian that `Solution` documents, by JAX."""
+    problem = make(name)
+    low, high = np.isfinite(problem.lower), np.isfinite(problem.upper)
+
+    def lagrangian(y, x, equality_dual, inequality_dual, lower_dual, upper_dual):  # type: ignore[no-untyped-def]
+        total = twin(problem.objective)(x, y)
+        if problem.equality is not None:
+            total += jnp.dot(equality_dual, twin(problem.equality)(x, y))
+        if problem.inequality is not None:
+            total += jnp.dot(inequality_dual, twin(problem.inequality)(x, y))
+        total += jnp.sum((lower_dual * (problem.lower - y))[low])
+        return total + jnp.sum((upper_dual * (y - problem.upper))[high])
+
+    return jax.jit(jax.grad(lagrangian))
+
+
+def stationarity(name: str, x: np.ndarray, solution: Solution) -> float:
+    with double():
+        duals = (getattr(solution, part) for part in PARTS[1:])
+        return float(jnp.abs(lagrangian_slope(name)(solution.y, x, *duals)).max())
+
+
+@pytest.mark.parametrize("warm", WAYS)
+@pytest.mark.parametrize("name", FEASIBLE)
+def test_solutions_satisfy_the_optimality_conditions(name: str, warm: str) -> None:
+    problem, solver = make(name), solver_for(name, warm)
+    for x in sample(problem, 6, seed=1):
+        solution = solver.solve(x)
+        assert solution.outcome is Outcome.OK
+        rows, at = x[None], solution.y[None]
+        assert np.abs(problem.equalities(rows, at)).max(initial=0.0) <= 1e-6
+        assert problem.inequalities(rows, at).max(initial=0.0) <= 1e-6
+        assert problem.bound_violations(at).max(initial=0.0) == 0.0
+        assert solution.objective == pytest.approx(problem.objectives(rows, at)[0], rel=1e-12, abs=1e-12)
+        unit = max(1.0, *(np.abs(getattr(solution, part)).max(initial=0.0) for part in PARTS[1:]))
+        assert stationarity(name, x, solution) <= 1e-6 * unit
+        assert min(getattr(solution, part).min(initial=0.0) for part in PARTS[2:]) >= 0.0
+        gap = solution.inequality_dual @ problem.inequalities(rows, at)[0]
+        assert abs(gap) <= 1e-5 * unit
+
+
+@pytest.mark.parametrize("warm", WAYS)
+@pytest.mark.parametrize("name", [n for n in FEASIBLE if CASES[n].optimum is not None])
+def test_closed_forms(name: str, warm: str) -> None:
+    x = sample(make(name), 8, seed=2)
+    optimum = CASES[name].optimum
+    assert optimum is not None
+    found = np.stack([solver_for(name, warm).solve(row).y for row in x])
+    np.testing.assert_allclose(found, optimum(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FEASIBLE)
+def test_interior_method_agrees_with_cold_ipopt(name: str) -> None:
+    for x in sample(make(name), 6, seed=3):
+        warm, cold = (solver_for(name, way).solve(x) for way in ("interior", "none"))
+        assert warm.objective == pytest.approx(cold.objective, rel=1e-6, abs=1e-6)
+        if CASES[name].unique:
+            np.testing.assert_allclose(warm.y, cold.y, atol=2e-4)
+
+
+@pytest.mark.parametrize("case", ["case14_ieee", "case30_ieee", "case57_ieee", "case118_ieee"])
+def test_published_optima(case: str) -> None:
+    published = {
+        "case14_ieee": 2.1781e3, "case30_ieee": 8.2085e3, "case57_ieee": 3.7589e4, "case118_ieee": 9.7214e4,
+    }  # fmt: skip
+    problem = load_problem(f"pglib:{case}")
+    solver = Solver.build(problem)
+    assert solver.nominal.objective == pytest.approx(published[case], rel=1e-4)
+    again = solver.solve(problem.nominal)
+    assert again.attempts == 1, "the interior method itself should solve it"
+    assert again.objective == pytest.approx(published[case], rel=1e-4)
+
+
+# ---- rows that cannot be solved ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warm", WAYS)
+def test_infeasible_rows_are_named(warm: str) -> None:
+    solver = solver_for("half-infeasible", warm)
+    verdicts = {x: solver.solve([x]).outcome for x in (1.0, 1.9, 2.1, 3.0)}
+    assert verdicts == {1.0: Outcome.OK, 1.9: Outcome.OK, 2.1: Outcome.INFEASIBLE, 3.0: Outcome.INFEASIBLE}
+
+
+def test_a_problem_without_any_solution_is_built_and_says_so() -> None:
+    solver = solver_for("infeasible")
+    assert solver.nominal.outcome is Outcome.INFEASIBLE
+    failed = solver.solve([0.2])
+    assert failed.outcome is Outcome.INFEASIBLE
+    assert np.isnan(failed.y).all()
+    assert np.isnan(failed.objective)
+
+
+def test_infeasible_grids_agree_with_ipopt() -> None:
+    problem = load_problem("pglib:case30_as")
+    solver = Solver.build(problem)
+    x = problem.nominal * 2.5  # far more load than generation
+    assert solver.solve(x).outcome is Outcome.INFEASIBLE
+    assert Ipopt(solver.model, SolverOptions()).attempt("cold", x).outcome is Outcome.INFEASIBLE
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_inputs_that_are_not_finite_are_refused_before_solving(bad: float) -> None:
+    failed = solver_for("toy").solve([0.5, bad])
+    assert failed.outcome is Outcome.NOT_FINITE_INPUT
+    assert failed.iterations == 0
+
+
+def test_iteration_limit() -> None:
+    solver = Solver.build(make("grid3"), SolverOptions(max_iterations=2, warm="none"))
+    failed = solver.solve(make("grid3").nominal)
+    assert failed.outcome is Outcome.ITERATION_LIMIT
+    assert failed.attempts == 2
+
+
+def test_unbounded_objective() -> None:
+    problem = Problem(
+        lambda x, y: jnp.sum(y) * (1.0 + x[0] ** 2), np.full(2, -np.inf), np.full(2, 1.0), box=([0.0], [1.0])
+    )
+    assert Solver.build(problem).solve([0.5]).outcome is Outcome.UNBOUNDED
+
+
+def test_functions_that_break_down_are_named() -> None:
+    problem = Problem(
+        lambda x, y: jnp.sum(jnp.log(y - 0.9) * 1e3 + y), [-1.0], [1.0], start=[1.0], box=([0.0], [1.0])
+    )
+    assert not Solver.build(problem).solve([0.5]).outcome.ok
+
+
+def test_every_outcome_but_ok_gives_advice() -> None:
+    assert Outcome.OK.advice == ""
+    assert all(outcome.advice.endswith(".") for outcome in Outcome if outcome is not Outcome.OK)
+    assert sorted(outcome.value for outcome in Outcome) == list(range(len(Outcome)))
+    assert Outcome(1) is Outcome.INFEASIBLE
+
+
+# ---- starts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warm", ["interior", "ipopt"])
+def test_a_good_start_saves_iterations(warm: str) -> None:
+    solver = solver_for("grid6", warm)
+    x = sample(make("grid6"), 3, seed=5)[2]
+    first = solver.solve(x)
+    again = solver.solve(x, first)
+    assert again.iterations < first.iterations
+    assert again.objective == pytest.approx(first.objective, rel=1e-8)
+
+
+def test_a_rough_start_is_mended() -> None:
+    solver, random = solver_for("grid6"), np.random.default_rng(0)
+    for x in sample(make("grid6"), 4, seed=6):
+        good = solver.solve(x)
+        rough = Start(
+            good.y + 1e-2 * random.standard_normal(len(good.y)), *(getattr(good, p) for p in PARTS[1:])
+        )
+        mended = solver.solve(x, rough)
+        assert mended.attempts == 1
+        assert mended.objective == pytest.approx(good.objective, rel=1e-7)
+
+
+def test_a_start_with_nan_is_passed_over_and_one_of_wrong_size_refused() -> None:
+    solver = solver_for("toy")
+    good = solver.solve([0.1, 0.2])
+    broken = Start(np.full(2, np.nan), *(getattr(good, part) for part in PARTS[1:]))
+    assert solver.solve([0.1, 0.2], broken).outcome is Outcome.OK
+    with pytest.raises(FeasiblyError, match="equality_dual should have shape"):
+        solver.solve([0.1, 0.2], Start(good.y, np.zeros(3), *(getattr(good, part) for part in PARTS[2:])))
+    with pytest.raises(FeasiblyError, match="expected an input of shape"):
+        solver.solve([0.1])
+
+
+# ---- the same everywhere -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warm", WAYS)
+def test_rows_are_the_same_to_the_last_bit_after_a_round_trip_and_in_any_order(warm: str) -> None:
+    solver, x = solver_for("grid6", warm), sample(make("grid6"), 5, seed=7)
+    here = [solver.solve(row) for row in x]
+    there = Solver.deserialise(solver.serialise())
+    elsewhere = [there.solve(row) for row in x[::-1]][::-1]
+    for one, other in zip(here, elsewhere, strict=True):
+        for part in PARTS:
+            np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
+        assert (one.objective, one.iterations, one.attempts) == (
+            other.objective,
+            other.iterations,
+            other.attempts,
+        )
+
+
+def test_a_worker_needs_neither_the_problem_nor_jax(tmp_path: Path) -> None:
+    solver, x = solver_for("grid3"), make("grid3").nominal
+    (tmp_path / "solver").write_bytes(solver.serialise())
+    np.save(tmp_path / "x.npy", x)
+    script = """
+import sys
+from pathlib import Path
+import numpy as np
+from feasibly.solve.nlp import Solver
+solver = Solver.deserialise(Path("solver").read_bytes())
+np.save("y.npy", solver.solve(np.load("x.npy")).y)
+from feasibly.solve.outcome import Outcome
+assert not any(name.split(".")[0] in ("jax", "jaxlib") for name in sys.modules), "JAX was imported"
+"""
+    package = str(Path(feasibly.solve.__file__).parents[2])
+    subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": package},
+    )
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), solver.solve(x).y)
+
+
+def test_bytes_of_another_version_are_refused() -> None:
+    import io
+    import json
+
+    packed = io.BytesIO()
+    np.savez(packed, header=np.frombuffer(json.dumps({"format": 999}).encode(), np.uint8))
+    with pytest.raises(FeasiblyError, match="another version"):
+        Solver.deserialise(packed.getvalue())
+
+
+@pytest.mark.parametrize("warm", WAYS)
+def test_interrupt_is_not_swallowed(warm: str) -> None:
+    solver, x = solver_for("nonconvex", warm), make("nonconvex").nominal
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def solve_on() -> None:
+        for _ in range(1_000_000):
+            solver.solve(x)
+
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        solve_on()
+    assert solver.solve(x).outcome is Outcome.OK
+
+
+def test_solve_takes_all_rows() -> None:
+    x = sample(make("toy"), 4, seed=8)
+    solutions = solve(make("toy"), x)
+    assert [solution.outcome for solution in solutions] == [Outcome.OK] * 4
+    with pytest.raises(FeasiblyError, match="expected shape"):
+        solve(make("toy"), x[:, :1])
+
+
+# ---- sensitivities -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["toy", "unconstrained", "nonconvex", "grid3", "grid6"])
+def test_sensitivity_agrees_with_finite_differences(name: str) -> None:
+    problem, solver = make(name), solver_for(name)
+    box = problem.box()
+    assert box is not None
+    x = problem.nominal + 0.1 * (box[1] - box[0]) * np.random.default_rng(4).uniform(-1, 1, problem.n_inputs)
+    solution = solver.solve(x)
+    direction = np.random.default_rng(5).standard_normal((problem.n_inputs, 1)) * (box[1] - box[0])[:, None]
+    found = solver.sensitivity(x, solution, direction)
+    step = 1e-4
+    ahead, behind = (solver.solve(x + sign * step * direction[:, 0]) for sign in (1, -1))
+    for part in ("y", "equality_dual"):
+        wanted = (getattr(ahead, part) - getattr(behind, part)) / (2 * step)
+        scale = max(1.0, np.abs(wanted).max(initial=0.0))
+        np.testing.assert_allclose(getattr(found, part)[:, 0], wanted, atol=2e-3 * scale)
+    whole = solver.sensitivity(x, solution)
+    np.testing.assert_allclose(whole.y @ direction, found.y, atol=1e-6 * max(1.0, np.abs(found.y).max()))
+
+
+def test_sensitivity_of_a_failed_row_is_refused() -> None:
+    solver = solver_for("half-infeasible")
+    with pytest.raises(FeasiblyError, match="no sensitivity"):
+        solver.sensitivity([3.0], solver.solve([3.0]))
+    with pytest.raises(FeasiblyError, match="directions"):
+        solver.sensitivity([1.0], solver.solve([1.0]), np.ones((4, 1)))
