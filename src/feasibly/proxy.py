@@ -186,18 +186,21 @@ def fit(
         note = extra.pop("note", "")
         shown = extra
     else:
-        from feasibly.train.methods import train
+        from feasibly.train.registry import train
+        from feasibly.train.task import Task
 
+        task = Task.split(problem, rows.x, rows.y, unlabelled=inputs, seed=seed)
         trained = train(
-            problem, rows.x, rows.y, inputs, method=method, clock=clock, seed=seed, trials=trials, progress=progress,
-            steps=steps, **settings,
-        )  # fmt: skip
-        model, history, taken, note = (
-            trained.model,
-            tuple(trained.history),
-            tuple(trained.steps),
-            trained.note,
+            task,
+            method,
+            clock.left,
+            settings=settings or None,
+            trials=trials,
+            replay=steps,
+            progress=progress,
         )
+        model, note = trained.model, trained.note
+        history, taken = tuple(trained.history), tuple(trained.steps)
         shown = dict(trained.settings)
         conditioner = None
     train_seconds = clock.elapsed
