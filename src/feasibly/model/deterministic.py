@@ -41,8 +41,8 @@ class Network(Model):
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Settings and arrays."""
-        settings = {"architecture": self.architecture.plain(), "repair": self.outputs.repair}
-        arrays = {
+        settings: dict[str, Any] = {"architecture": self.architecture.plain(), "repair": self.outputs.repair}
+        arrays: dict[str, NDArray[Any]] = {
             "parameters": self.parameters,
             "input_mean": self.inputs.mean, "input_std": self.inputs.std,
             "factor": self.covariance.factor, "diagonal": self.covariance.diagonal,

@@ -7,6 +7,7 @@ a draw from the posterior one call to the random generator.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Architecture:
         for size in self.outputs:
             widths = (self.n_inputs, *self.hidden, size)
             last = len(widths) - 2
-            pairs = zip(widths[:-1], widths[1:], strict=True)
+            pairs = itertools.pairwise(widths)
             blocks.append(tuple((a, b, i < last or self.output_bias) for i, (a, b) in enumerate(pairs)))
         return tuple(blocks)
 
@@ -69,12 +70,15 @@ class Architecture:
         """Which parameters are weights (the others are biases): `(size,)`."""
         return np.concatenate([np.full(length, weight) for weight, length, _ in self._pieces()])
 
-    def initial(self, seed: int, gain: float = 2.0) -> NDArray[np.float32]:
-        """Zero biases and normal weights of variance `gain / fan in`."""
+    def initial(self, seed: int, gain: float = 1.0 / 3.0, bias_gain: float = 0.0) -> NDArray[np.float32]:
+        """Normal weights of variance `gain / fan in`, and biases of `bias_gain / fan in`.
+
+        Torch starts its linear layers with a third for both; 2 keeps the size of signals in a deep ReLU network.
+        """
         random = np.random.Generator(np.random.Philox(key=seed))
         parts = []
         for weight, length, fan_in in self._pieces():
-            std = math.sqrt(gain / fan_in) if weight else 0.0
+            std = math.sqrt((gain if weight else bias_gain) / fan_in)
             parts.append(std * random.standard_normal(length, dtype=np.float32))
         return np.concatenate(parts).astype(np.float32)
 

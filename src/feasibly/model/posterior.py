@@ -67,13 +67,13 @@ class BayesianNetwork(Model):
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Settings and arrays."""
-        settings = {
+        settings: dict[str, Any] = {
             "architecture": self.architecture.plain(),
             "repair": self.outputs.repair,
             "count": self.count,
             "seed": self.seed,
         }
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "mean": self.mean, "log_std": self.log_std, "noise": self.noise,
             "input_mean": self.inputs.mean, "input_std": self.inputs.std,
             "factor": self.covariance.factor, "diagonal": self.covariance.diagonal,

@@ -1,0 +1,87 @@
+"""Selection via Posterior (the paper's equation for W*): of all posterior draws, the one that obeys best.
+
+Each instance gets the draw whose largest equality gap is smallest, or whose weighted sum of largest equality gap
+and largest inequality violation is. Draws stream through; residuals are float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.draws import DRAWS, Accumulator, Moments
+from feasibly.model.belief import Model
+from feasibly.problem.core import Problem
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The chosen answers, and the moments of the draws that were looked at on the way."""
+
+    y: Array
+    """`(rows, n_outputs)`."""
+    draw: NDArray[np.int64]
+    """Which draw answered each row."""
+    score: Array
+    """What each row's draw was chosen for: the smallest there was."""
+    moments: Moments
+
+
+def select(
+    problem: Problem,
+    model: Model,
+    x: Array,
+    *,
+    count: int = DRAWS,
+    seed: int = 0,
+    equality_weight: float = 1.0,
+    inequality_weight: float = 0.0,
+) -> Selected:
+    """Answer every row of `x` by the best of `count` posterior draws.
+
+    Args:
+        problem: whose constraints decide.
+        model: anything with `draws`.
+        x: inputs, `(rows, n_inputs)`.
+        count, seed: of the draws.
+        equality_weight, inequality_weight: a draw's score is the weighted sum of its largest |equality| and its largest
+            violation of any inequality or bound. As in the paper, inequalities do not count unless asked to; for a
+            problem without equalities they count alone.
+
+    Raises:
+        NoPosteriorError: for a model without a posterior.
+    """
+    x, _ = problem.check_rows(x)
+    if problem.n_equalities == 0:
+        equality_weight, inequality_weight = 0.0, inequality_weight or 1.0
+    accumulator = Accumulator()
+    best = np.full(len(x), np.inf)
+    chosen = np.zeros(len(x), dtype=np.int64)
+    y = np.zeros((len(x), problem.n_outputs))
+    for index, answer in enumerate(model.draws(x, count, seed)):
+        accumulator.add(answer)
+        score = np.zeros(len(x))
+        if equality_weight > 0.0:
+            score += equality_weight * _largest(np.abs(problem.equalities(x, answer)))
+        if inequality_weight > 0.0:
+            score += inequality_weight * largest_violation(problem, x, answer)
+        # The first draw is taken whatever it is, so that a row of NaN scores still has an answer.
+        better = (score < best) | (index == 0)
+        best[better] = score[better]
+        chosen[better] = index
+        y[better] = answer[better]
+    return Selected(y, chosen, best, accumulator.moments())
+
+
+def largest_violation(problem: Problem, x: Array, y: Array) -> Array:
+    """The largest violation of any inequality or bound, per row; 0 where all hold."""
+    own = _largest(np.maximum(problem.violations(x, y), 0.0))
+    return np.maximum(own, _largest(problem.bound_violations(y)))
+
+
+def _largest(values: Array) -> Array:
+    return np.asarray(np.max(values, axis=1)) if values.shape[1] else np.zeros(len(values))

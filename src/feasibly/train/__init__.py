@@ -1,0 +1,1 @@
+"""How belief is formed: the wall-clock budget, the paper's learners and every baseline."""
