@@ -36,18 +36,33 @@ def select(
     model: Model,
     x: Array,
     *,
-    count: int = DRAWS,
+    draws: int = DRAWS,
+    seed: int = 0,
+    equality_weight: float = 1.0,
+    inequality_weight: float = 0.0,
+) -> Array:
+    """The answers of `selection` alone: `(rows, n_outputs)`."""
+    weights = {"equality_weight": equality_weight, "inequality_weight": inequality_weight}
+    return selection(problem, model, x, draws=draws, seed=seed, **weights).y
+
+
+def selection(
+    problem: Problem,
+    model: Model,
+    x: Array,
+    *,
+    draws: int = DRAWS,
     seed: int = 0,
     equality_weight: float = 1.0,
     inequality_weight: float = 0.0,
 ) -> Selected:
-    """Answer every row of `x` by the best of `count` posterior draws.
+    """Answer every row of `x` by the best of `draws` posterior draws.
 
     Args:
         problem: whose constraints decide.
         model: anything with `draws`.
         x: inputs, `(rows, n_inputs)`.
-        count, seed: of the draws.
+        draws, seed: how many functions are drawn, and which.
         equality_weight, inequality_weight: a draw's score is the weighted sum of its largest |equality| and its largest
             violation of any inequality or bound. As in the paper, inequalities do not count unless asked to; for a
             problem without equalities they count alone.
@@ -62,7 +77,7 @@ def select(
     best = np.full(len(x), np.inf)
     chosen = np.zeros(len(x), dtype=np.int64)
     y = np.zeros((len(x), problem.n_outputs))
-    for index, answer in enumerate(model.draws(x, count, seed)):
+    for index, answer in enumerate(model.draws(x, draws, seed)):
         accumulator.add(answer)
         score = np.zeros(len(x))
         if equality_weight > 0.0:
