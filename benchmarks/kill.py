@@ -4,10 +4,11 @@
     python benchmarks/kill.py --kills 200
 
 A trial labels a grid into a fresh store with two workers. The main process (even trials) or one worker (odd
-trials) is killed with signal 9 at a moment drawn evenly from the length of a run, creation of the store
-included. The store is then opened as a reader would: every row it calls solved must equal the reference bit by
-bit, and no row seen solved before may be missing. The same command runs again, may be killed once more, and
-then finishes: all rows, bit by bit. Writes benchmarks/results/kill.json.
+trials) is killed with signal 9 at a random moment: three times in four once a random share of the rows is
+stored and some milliseconds more, otherwise at a random time since the start, the making of the store included.
+The store is then opened as a reader would: every row it calls solved must equal the reference bit by bit, and
+no row seen solved before may be missing. The same command runs again, may be killed once more, and then
+finishes: all rows, bit by bit. Writes benchmarks/results/kill.json.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from feasibly.data.dataset import Dataset
+from feasibly.data.dataset import Dataset, block_rows
 from feasibly.data.label import label
 from feasibly.data.schema import StoreError
 from feasibly.problem.families import load_problem
@@ -56,6 +57,18 @@ def differences(data: Dataset, reference: Dataset, rows: Any) -> list[str]:
     return [name for name, (one, other) in pairs.items() if one[rows].tobytes() != other[rows].tobytes()]
 
 
+def await_moment(process: subprocess.Popen[bytes], path: Path, length: float, pick: random.Random) -> None:
+    if pick.random() < 0.25:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=pick.uniform(0.0, length))
+        return
+    chunks, block = path / "outcome" / "c", block_rows(load_problem(CASE))
+    wanted = pick.random() * ROWS / block
+    while process.poll() is None and (not chunks.is_dir() or len(os.listdir(chunks)) <= wanted):
+        time.sleep(0.002)
+    time.sleep(pick.uniform(0.0, 0.05))
+
+
 def kill_worker(process: subprocess.Popen[bytes], pick: random.Random) -> bool:
     try:
         workers = [
@@ -78,9 +91,9 @@ def trial(
     seen = np.zeros(ROWS, dtype=bool)
     for _ in range(KILLS):
         process = labelling(path)
-        moment = pick.uniform(0.0, length)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=moment)
+        began = time.perf_counter()
+        await_moment(process, path, length, pick)
+        moment = time.perf_counter() - began
         if number % 2:
             what = "worker" if kill_worker(process, pick) else "worker (none there)"
             process.wait(timeout=600)
