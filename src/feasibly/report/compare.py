@@ -1,0 +1,242 @@
+"""All methods and all answers from one run, in random order, resumable cell by cell."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feasibly.answer.ladder import ANSWERS
+from feasibly.data.dataset import Dataset
+from feasibly.proxy import METHODS
+from feasibly.report._apart import Watch, run_apart
+from feasibly.report.cells import Plan, Shelf, Step, Training, run_training
+from feasibly.report.files import ReportError, plain, read_json, to_json, write_whole
+from feasibly.report.machine import cores_available, describe_machine
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of a table and what lies behind them.
+
+    Attributes:
+        problem: its name.
+        rows: one object a row, as `feasibly compare --json` prints them, in the order of tables. A row of a method
+            that failed has a key `failed` that says why.
+        info: machine, cores, versions, commit, plan, the order in which trainings ran, the solver's own time.
+        instances: for each row, `gap_percent`, `max_eq`, `max_ineq` and `max_bound` of every instance.
+        trainings: by method and seed, where the time went and how training proceeded.
+    """
+
+    problem: str
+    rows: tuple[Mapping[str, Any], ...]
+    info: Mapping[str, Any] = field(default_factory=dict)
+    instances: tuple[Mapping[str, Any], ...] = ()
+    trainings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def document(self, **more: Any) -> dict[str, Any]:
+        """For `benchmarks/results`: the rows, and everything needed to judge them."""
+        return plain(
+            {"benchmark": "compare", **describe_machine(self.info.get("cores_used")), **self.info, **more}
+            | {"problem": self.problem, "rows": self.rows}
+        )
+
+    def pick(self, method: str, answer: str) -> list[Mapping[str, Any]]:
+        """The rows of one method and answer, one a seed."""
+        return [row for row in self.rows if row["method"] == method and row["answer"] == answer]
+
+
+def compare(
+    data: Dataset,
+    methods: Iterable[str] | None = None,
+    answers: Iterable[str] | None = None,
+    *,
+    budget: float = 600.0,
+    labels: int = 512,
+    seeds: int | Sequence[int] = 1,
+    unlabelled: int | None = None,
+    trials: int = 1,
+    tests: int | None = None,
+    resample: bool = False,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    order: int = 0,
+    jobs: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+    keep_models: bool = True,
+    progress: Watch | None = None,
+) -> Comparison:
+    """Train every method on the same labels, answer the same unseen rows in every way, and measure.
+
+    Trainings run in random order, so that a slow moment of the machine falls on nobody in particular. With `store`,
+    every finished cell is a file there: the same call after an interruption does what is missing (and tries again
+    what failed); more methods, answers or seeds may be asked for later. Ways of answering that do not apply to a
+    method are left out.
+
+    Args:
+        data: labelled rows, more than `labels` of them.
+        methods: names from `METHODS`; all unless told.
+        answers: names from `ANSWERS`; all unless told.
+        budget: wall-clock seconds a training, compilation and trials included.
+        labels: how many labels a method sees, validation included.
+        seeds: how many (0, 1, ...), or which.
+        unlabelled, trials: as in `fit`.
+        tests: how many unseen rows to answer; all unless told.
+        resample: also deal the rows anew for each seed but 0, so that the range over seeds counts the choice of labels.
+        settings: settings of methods, by method.
+        order: seed of the order of trainings.
+        jobs: run each training in a process of its own with one core, so many at a time; in this process when not
+            given. Needs a built-in problem.
+        store: folder for finished cells and trained proxies.
+        keep_models: whether trained proxies are kept there.
+        progress: called with a `Step` now and then.
+
+    Raises:
+        ReportError: names that do not exist, too few labels, or a store of another comparison.
+    """
+    chosen = _names("method", methods, METHODS)
+    ways = _names("answer", answers, ANSWERS)
+    picked = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
+    if not picked or min(picked) < 0 or len(set(picked)) < len(picked):
+        raise ReportError("seeds must be a positive number of them, or different numbers from 0")
+    plan = Plan(float(budget), int(labels), unlabelled, int(trials), tests, resample, dict(settings or {}))
+    _check_plan(plan, data, jobs)
+    with tempfile.TemporaryDirectory(prefix="feasibly-") as temporary:
+        folder = Path(temporary) if store is None else Path(store)
+        shelf = Shelf(folder)
+        info = _open(shelf, plan, data)
+        trainings = [Training(method, seed, ways) for method in chosen for seed in picked]
+        random = np.random.Generator(np.random.Philox(key=order))
+        queued = [trainings[i] for i in random.permutation(len(trainings))]
+        queued = [training for training in queued if shelf.missing(training)]
+        keep = keep_models and store is not None
+        if jobs is None:
+            _run_here(data, plan, queued, shelf, keep, progress)
+        else:
+            run_apart(data, plan, queued, shelf, keep, progress, jobs)
+        info |= {
+            "cores_used": cores_available() if jobs is None else 1,
+            "at_a_time": jobs or 1,
+            "order": [training.name for training in queued],
+        }
+        return _gather(data.problem.name, shelf, trainings, info)
+
+
+def load_comparison(store: str | os.PathLike[str]) -> Comparison:
+    """The cells that are in a store, finished or not."""
+    shelf = Shelf(Path(store))
+    head = shelf.folder / "comparison.json"
+    if not head.exists():
+        raise ReportError(f"there is no comparison in {store}")
+    info = read_json(head)
+    seen = sorted(path.stem.rsplit(".", 2) for path in (shelf.folder / "cells").glob("*.json"))
+    pairs = {(method, int(seed)) for method, _, seed in seen}
+    trainings = [
+        Training(m, s, ANSWERS) for m, s in sorted(pairs, key=lambda p: (_place(p[0], METHODS), p[1]))
+    ]
+    return _gather(info["problem"], shelf, trainings, info)
+
+
+def _names(kind: str, given: Iterable[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    if given is None:
+        return known
+    asked = tuple(given)
+    wrong = [name for name in asked if name not in known]
+    if wrong or not asked:
+        what = f"there is no {kind} {wrong[0]!r}" if wrong else f"name at least one {kind}"
+        raise ReportError(f"{what}; choose from {', '.join(known)}")
+    return tuple(name for name in known if name in asked)
+
+
+def _check_plan(plan: Plan, data: Dataset, jobs: int | None) -> None:
+    if not plan.budget > 0.0:
+        raise ReportError(f"the budget must be a positive number of seconds, not {plan.budget}")
+    if data.n_labels <= plan.labels:
+        raise ReportError(
+            f"{data.n_labels} labels are not enough to train on {plan.labels} and to test on others; label more rows, "
+            "or ask for fewer labels"
+        )
+    if jobs is not None and jobs < 1:
+        raise ReportError(f"jobs must be at least 1, not {jobs}")
+    if jobs is not None and data.problem.spec is None:
+        raise ReportError(
+            "a problem of your own cannot be handed to other processes; leave jobs out, and trainings run one after "
+            "the other in this one"
+        )
+
+
+def _open(shelf: Shelf, plan: Plan, data: Dataset) -> dict[str, Any]:
+    """The head of a comparison: written once, and checked when cells are added."""
+    digest = hashlib.sha256(np.ascontiguousarray(data.keys[data.solved]).tobytes()).hexdigest()[:32]
+    tested = data.seconds[data.solved][plan.labels :]
+    seconds = float(tested.mean()) if len(tested) and tested.sum() > 0 else None
+    head = plain(
+        {
+            "problem": data.problem.name, "fingerprint": data.problem.fingerprint, "data": digest,
+            "plan": plan.as_dict(), "solver_seconds_per_instance": seconds,
+        }
+    )  # fmt: skip
+    path = shelf.folder / "comparison.json"
+    if path.exists():
+        before = read_json(path)
+        for key in ("fingerprint", "data", "plan"):
+            if before.get(key) != head[key]:
+                what = {"fingerprint": "another problem", "data": "other labels"}.get(key) or _difference(
+                    before.get(key, {}), head[key]
+                )
+                raise ReportError(
+                    f"{shelf.folder} holds a comparison with {what}; choose another folder, or remove that one"
+                )
+    else:
+        write_whole(path, to_json(head))
+    return dict(head)
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    changed = [key for key in now if before.get(key) != now[key]]
+    return "other settings (" + ", ".join(f"{key} {before.get(key)}, not {now[key]}" for key in changed) + ")"
+
+
+def _run_here(
+    data: Dataset, plan: Plan, queued: list[Training], shelf: Shelf, keep: bool, progress: Watch | None
+) -> None:
+    for done, training in enumerate(queued):
+
+        def tell(doing: str, answer: str, note: str, now: Training = training, done: int = done) -> None:
+            if progress is not None:
+                progress(Step(doing, now.method, now.seed, answer, done, len(queued), note))
+
+        run_training(data, plan, training, shelf, keep_model=keep, tell=tell)
+        if progress is not None:
+            progress(Step("done", training.method, training.seed, "", done + 1, len(queued)))
+
+
+# ---- gathering -------------------------------------------------------------------------------------------
+
+
+def _gather(problem: str, shelf: Shelf, trainings: list[Training], info: Mapping[str, Any]) -> Comparison:
+    found = []
+    records = {}
+    for training in trainings:
+        if shelf.training(training).exists():
+            records[training.name] = read_json(shelf.training(training))
+        for answer in training.answers:
+            cell = shelf.row(training.method, training.seed, answer)
+            if cell is not None:
+                found.append(cell)
+    found.sort(key=lambda cell: _rank(cell["row"]))
+    rows = tuple(cell["row"] for cell in found)
+    return Comparison(problem, rows, info, tuple(cell["instances"] for cell in found), records)
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    return _place(row["method"], METHODS), _place(row["answer"], ANSWERS), row["seed"]
+
+
+def _place(name: str, known: tuple[str, ...]) -> int:
+    return known.index(name) if name in known else len(known)

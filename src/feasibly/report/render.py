@@ -1,0 +1,296 @@
+"""A comparison as text, LaTeX, CSV, Markdown and JSON, with the paper's columns first."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from feasibly.report.compare import Comparison
+from feasibly.report.files import to_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: where it comes from, what it is called, and which way is better."""
+
+    key: str
+    title: str
+    latex: str
+    kind: str = "measure"
+    """`measure`, `share`, `count` or `seconds`."""
+    best: str = "least"
+    """`least`, `most`, or empty where neither is."""
+
+
+COLUMNS = (
+    Column("gap_percent", "Gap %", r"Gap\%"),
+    Column("max_eq", "Max Eq.", "Max Eq."),
+    Column("mean_eq", "Mean Eq.", "Mean Eq."),
+    Column("max_ineq", "Max Ineq.", "Max Ineq."),
+    Column("mean_ineq", "Mean Ineq.", "Mean Ineq."),
+    Column("max_bound", "Max bound", "Max bound"),
+    Column("share_feasible", "Feasible", "Feasible", "share", "most"),
+    Column("train_seconds", "Train", "Train", "seconds", ""),
+    Column("labels", "Labels", "Labels", "count", ""),
+    Column("predict_seconds_per_instance", "Per instance", "Per instance", "seconds", ""),
+)
+PAPER = tuple(column.key for column in COLUMNS[:5])
+"""The paper's own five."""
+
+TIE = 1e-6
+"""Violations below this are equal: both are as good as none."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line of a table: a method and an answer, over all seeds."""
+
+    method: str
+    answer: str
+    seeds: int
+    mean: Mapping[str, float]
+    low: Mapping[str, float]
+    high: Mapping[str, float]
+    failed: str = ""
+
+
+def summarise(rows: Iterable[Mapping[str, Any]]) -> list[Summary]:
+    """Mean and range over seeds of each method and answer, in the order in which they come."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["method"], row["answer"]), []).append(row)
+    found = []
+    for (method, answer), members in groups.items():
+        fine = [row for row in members if "failed" not in row]
+        reasons = [row["failed"] for row in members if "failed" in row]
+        values = {
+            column.key: [math.nan if row.get(column.key) is None else float(row[column.key]) for row in fine]
+            for column in COLUMNS
+        }
+        found.append(
+            Summary(
+                method,
+                answer,
+                len(fine),
+                {key: sum(v) / len(v) if v else math.nan for key, v in values.items()},
+                {key: min(v, default=math.nan) for key, v in values.items()},
+                {key: max(v, default=math.nan) for key, v in values.items()},
+                reasons[0] if reasons else "",
+            )
+        )
+    return found
+
+
+def best_of(summaries: Sequence[Summary], column: Column) -> set[int]:
+    """Positions of the best lines of a column, ties among negligible values included."""
+    if not column.best:
+        return set()
+    values = {
+        i: s.mean[column.key]
+        for i, s in enumerate(summaries)
+        if s.seeds and math.isfinite(s.mean[column.key])
+    }
+    if not values:
+        return set()
+    if column.best == "most":
+        top = max(values.values())
+        return {i for i, value in values.items() if value >= top - 1e-12}
+    top = max(min(values.values()), TIE)
+    return {i for i, value in values.items() if value <= top * (1.0 + 1e-9)}
+
+
+# ---- figures as people write them ------------------------------------------------------------------------
+
+
+def figure(value: float | None, kind: str = "measure") -> str:
+    """A value of a table: fixed down to a thousandth, powers of ten below, a dash for none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if kind == "share":
+        return f"{100.0 * value:.1f} %"
+    if kind == "count":
+        return f"{value:,.0f}"
+    if kind == "seconds":
+        return duration(value)
+    if value == 0.0:
+        return "0"
+    if abs(value) < 1e-3:
+        return f"{value:.0e}"
+    return f"{value:.3f}" if abs(value) < 1e3 else f"{value:.2e}"
+
+
+def duration(seconds: float) -> str:
+    """`85 us`, `3.1 ms`, `42 s`, `10 min`."""
+    if seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 99.5:
+        return f"{seconds:.3g} s"
+    return f"{seconds:.0f} s" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def cell_text(summary: Summary, column: Column) -> str:
+    """The mean, and the range over seeds where there are several that differ."""
+    mean, low, high = (part[column.key] for part in (summary.mean, summary.low, summary.high))
+    text = figure(mean, column.kind)
+    shown = figure(low, column.kind), figure(high, column.kind)
+    if summary.seeds > 1 and column.best and shown[0] != shown[1]:
+        text += f" [{shown[0]}, {shown[1]}]"
+    return text
+
+
+# ---- renderings ------------------------------------------------------------------------------------------
+
+
+def to_table(comparison: Comparison, title: str | None = None) -> Table:
+    """For the terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = summarise(comparison.rows)
+    best = {column.key: best_of(lines, column) for column in COLUMNS}
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1), title=title, title_justify="left", caption_justify="left"
+    )
+    table.add_column("Method", style="bold", no_wrap=True)
+    table.add_column("Answer", no_wrap=True)
+    for column in COLUMNS:
+        table.add_column(column.title, justify="right")
+    before = ""
+    for i, line in enumerate(lines):
+        name = line.method if line.method != before else ""
+        if name and before:
+            table.add_section()
+        before = line.method
+        if not line.seeds:  # the reason stands below the table, where there is room for it
+            table.add_row(name, line.answer, "failed", *[""] * (len(COLUMNS) - 1))
+            continue
+        cells = [cell_text(line, column) for column in COLUMNS]
+        marked = [
+            Text(f"*{cell}", style="bold green") if i in best[column.key] else Text(cell)
+            for cell, column in zip(cells, COLUMNS, strict=True)
+        ]
+        table.add_row(name, line.answer, *marked)
+    return table
+
+
+def describe(comparison: Comparison) -> list[str]:
+    """What stands under a table: how it was made, and what failed."""
+    info, plan = comparison.info, comparison.info.get("plan", {})
+    counts = sorted({row["count"] for row in comparison.rows if "failed" not in row})
+    seeds = sorted({row["seed"] for row in comparison.rows})
+    tested = " to ".join(f"{n:,}" for n in dict.fromkeys([counts[0], counts[-1]])) if counts else "no"
+    words = [
+        f"{comparison.problem}: {plan.get('labels', 0):,} labels, {duration(plan.get('budget', 0.0))} a training, "
+        f"{tested} unseen instances, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+        + (
+            " (mean and range; labels dealt anew)"
+            if plan.get("resample")
+            else " (mean and range)"
+            if len(seeds) > 1
+            else ""
+        )
+        + ".",
+        "Violations per unit for grids, each instance's largest and mean, averaged over instances; Max Ineq. counts "
+        "all inequalities, Max bound the bounds alone, as the published tables do. Feasible: every violation below "
+        "1e-4. * marks the best of a column (violations below 1e-6 tie).",
+    ]
+    solver = info.get("solver_seconds_per_instance")
+    if solver:
+        words.append(f"The solver that made the labels took {duration(solver)} an instance.")
+    for line in summarise(comparison.rows):
+        if line.failed:
+            words.append(f"{line.method}, {line.answer} failed: {line.failed}")
+    for name, record in comparison.trainings.items():
+        if record.get("note"):
+            words.append(f"{name}: {record['note']}")
+    budget = plan.get("budget", math.inf)
+    over = [
+        f"{name} {duration(total)}"
+        for name, record in comparison.trainings.items()
+        if (total := record.get("seconds", {}).get("total") or 0.0) > 1.02 * budget
+    ]
+    if over:
+        words.append(
+            f"Over the budget of {duration(budget)}, preparation of conditioned answers included: {', '.join(over)}."
+        )
+    return words
+
+
+def to_json_rows(comparison: Comparison) -> str:
+    """The contract's list of rows, one a method, answer and seed."""
+    return to_json(list(comparison.rows))
+
+
+def to_csv(comparison: Comparison) -> str:
+    """One line a method, answer and seed; percentiles and outcomes left out."""
+    names = [
+        key
+        for key in (comparison.rows[0] if comparison.rows else {})
+        if key not in ("percentiles", "outcomes")
+    ]
+    names += [] if "failed" in names else ["failed"]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(dict(row) for row in comparison.rows)
+    return out.getvalue()
+
+
+def to_markdown(comparison: Comparison, columns: Sequence[Column] = COLUMNS) -> str:
+    """A table for a page; the best of a column is bold."""
+    lines = summarise(comparison.rows)
+    best = {column.key: best_of(lines, column) for column in columns}
+    head = ["Method", "Answer", *(column.title for column in columns)]
+    text = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * len(columns)]
+    for i, line in enumerate(lines):
+        if not line.seeds:
+            text.append(f"| {line.method} | {line.answer} | failed |" + " |" * (len(columns) - 1))
+            continue
+        cells = [cell_text(line, column) for column in columns]
+        cells = [f"**{c}**" if i in best[column.key] else c for c, column in zip(cells, columns, strict=True)]
+        text.append(f"| {line.method} | {line.answer} | " + " | ".join(cells) + " |")
+    return "\n".join(text) + "\n"
+
+
+def to_latex(comparison: Comparison) -> str:
+    """A tabular with booktabs' rules; the best of a column is bold."""
+    lines = summarise(comparison.rows)
+    best = {column.key: best_of(lines, column) for column in COLUMNS}
+    text = [
+        r"\begin{tabular}{ll" + "r" * len(COLUMNS) + "}",
+        r"\toprule",
+        "Method & Answer & " + " & ".join(column.latex for column in COLUMNS) + r" \\",
+    ]
+    before = None
+    for i, line in enumerate(lines):
+        if line.method != before:
+            text.append(r"\midrule")
+        before = line.method
+        if not line.seeds:
+            failed = rf"\multicolumn{{{len(COLUMNS)}}}{{l}}{{failed: {escape_latex(line.failed)}}}"
+            text.append(f"{line.method} & {line.answer} & {failed} " + r"\\")
+            continue
+        cells = [escape_latex(cell_text(line, column)) for column in COLUMNS]
+        cells = [
+            rf"\textbf{{{cell}}}" if i in best[column.key] else cell
+            for cell, column in zip(cells, COLUMNS, strict=True)
+        ]
+        text.append(f"{line.method} & {line.answer} & " + " & ".join(cells) + r" \\")
+    return "\n".join([*text, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def escape_latex(text: str) -> str:
+    """Text with LaTeX's own characters made harmless."""
+    for sign in ("\\", "&", "%", "$", "#", "_", "{", "}"):
+        text = text.replace(sign, r"\textbackslash " if sign == "\\" else f"\\{sign}")
+    return text
