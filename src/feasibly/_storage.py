@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,10 +23,11 @@ from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import describe, rebuild
 
 if TYPE_CHECKING:
+    from feasibly.certificate import Certificate
     from feasibly.proxy import Proxy
 
 FORMAT = 1
-TEXT, ARRAYS = "proxy.json", "arrays.safetensors"
+TEXT, ARRAYS, FOLDS = "proxy.json", "arrays.safetensors", "folds"
 
 
 class ModelFileError(FeasiblyError):
@@ -53,7 +55,6 @@ def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = 
         "model": settings,
         "problem": {"name": proxy.problem.name, "fingerprint": proxy.problem.fingerprint},
         "record": asdict(proxy.record),
-        "certificate": proxy.certificate,
     }
     if described is not None:
         text["problem"]["description"] = described[0]
@@ -65,6 +66,9 @@ def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = 
         named |= {"box.low": proxy.box[0], "box.high": proxy.box[1]}
     if proxy.leverage is not None:
         named |= _prefixed("leverage", proxy.leverage.state())
+    if proxy.certificate is not None:
+        text["certificate"], parts = proxy.certificate.state()
+        named |= _prefixed("certificate", parts)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
@@ -72,6 +76,8 @@ def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = 
             json.dumps(_plain(text), indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
         save_file({key: np.ascontiguousarray(value) for key, value in named.items()}, scratch / ARRAYS)
+        for i, fold in enumerate(() if proxy.certificate is None else proxy.certificate.folds):
+            save_proxy(fold, scratch / FOLDS / str(i))
         scratch.chmod(0o755)
         if target.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
@@ -121,12 +127,36 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
             recipe=recipe,
             box=box,
             leverage=Leverage.restore(about) if about else None,
-            certificate=text.get("certificate"),
+            certificate=_certificate(text.get("certificate"), arrays, folder, problem),
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, FeasiblyError):
             raise
         raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _certificate(
+    plain: Mapping[str, Any] | None, arrays: Mapping[str, NDArray[Any]], folder: Path, problem: Problem
+) -> Certificate | None:
+    from feasibly.certificate import Certificate
+
+    if plain is None:
+        return None
+    folds = [load_proxy(folder / FOLDS / str(i), problem) for i in range(int(plain["folds"]))]
+    return Certificate.restore(plain, _stripped("certificate", arrays), folds)
+
+
+def digest(model: Model, recipe: Recipe | None) -> str:
+    """A hash of a model and the constants of its conditioning."""
+    found = hashlib.sha256(model.kind.encode())
+    for state in (model.state(), ({}, {}) if recipe is None else recipe.state()):
+        settings, arrays = state
+        found.update(json.dumps(_plain(settings), sort_keys=True).encode())
+        for key in sorted(arrays):
+            values = np.ascontiguousarray(arrays[key])
+            found.update(f"{key} {values.dtype.str} {values.shape}".encode())
+            found.update(values.tobytes())
+    return found.hexdigest()[:32]
 
 
 def _read_text(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,9 @@ from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.sampling import sample
 from feasibly.train.clock import Clock
+
+if TYPE_CHECKING:
+    from feasibly.certificate import Certificate
 
 Array = NDArray[np.float64]
 
@@ -72,7 +75,7 @@ class Proxy:
         conditioner: Conditioner | None = None,
         box: tuple[Array, Array] | None = None,
         leverage: Leverage | None = None,
-        certificate: Any = None,
+        certificate: Certificate | None = None,
     ) -> None:
         self.problem = problem
         self.model = model
@@ -81,15 +84,32 @@ class Proxy:
         self.recipe = recipe
         self.box = box
         self.leverage = leverage
-        self.certificate = certificate
         self._ladder = Ladder(problem, model, self._make_conditioner, box, leverage)
         if conditioner is not None:
             self._ladder._conditioner = conditioner
+        self.certificate = certificate
 
     @property
     def method(self) -> str:
         """The name of the method that made it."""
         return self.record.method
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is promised of its answers; made by `certify`, saved with the proxy, used by `predict`."""
+        return self._certificate
+
+    @certificate.setter
+    def certificate(self, given: Certificate | None) -> None:
+        if given is not None and given.model != self.digest():
+            raise FeasiblyError("this certificate was made for another model; certify this one")
+        self._certificate = given
+
+    def digest(self) -> str:
+        """A hash of everything that shapes its answers, the same after saving and loading."""
+        from feasibly._storage import digest
+
+        return digest(self.model, self.recipe)
 
     def _make_conditioner(self) -> Conditioner:
         if self.recipe is None:
@@ -106,6 +126,7 @@ class Proxy:
         tolerance: float = TOLERANCE,
         seed: int = 0,
         draws: int = DRAWS,
+        region: str = "joint",
     ) -> Answer:
         """Answer each row of `x`: shape `(rows, n_inputs)`, or one input of shape `(n_inputs,)`.
 
@@ -114,11 +135,21 @@ class Proxy:
             answer: `mean`, `svp`, `conditioned`, `polished`, `solved`, or `auto`.
             tolerance: a violation above this flags the row, and makes `auto` climb.
             seed, draws: of the posterior draws of `svp`.
+            region: with a certificate, whether the intervals hold for all outputs together (`joint`) or for each one
+                (`each`, narrower). Where the promise is void they are NaN and `warnings` says why.
         """
         rows = np.asarray(x, dtype=np.float64)
         rows = rows[None] if rows.ndim == 1 else rows
         rows, _ = self.problem.check_rows(rows)
-        return self._ladder.answer(rows, answer, tolerance=tolerance, seed=seed, draws=draws)
+        made = self.certificate
+        trust = None if made is None or made.rule is None else made.rule.trusts
+        found = self._ladder.answer(rows, answer, tolerance=tolerance, seed=seed, draws=draws, trust=trust)
+        if made is None:
+            return found
+        return made.attach(
+            found, rows, answer, names=self.problem.input_names, tolerance=tolerance, seed=seed, draws=draws,
+            region=region,
+        )  # fmt: skip
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the proxy to a folder: safetensors and JSON, nothing that runs when it is read."""

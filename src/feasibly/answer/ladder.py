@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+Trust = Callable[[str, Mask, Array, float], Mask]
+"""Rows that may stay on a rung, from its name, which rows came to rest, how hard each is, and the tolerance."""
+
 ANSWERS = ("mean", "svp", "conditioned", "polished", "solved", "auto")
 TOLERANCE = 1e-4
 DRAWS = 500
@@ -73,16 +76,23 @@ class Ladder:
         return self._leverage.unlike(x) if self._leverage is not None else np.zeros(len(x), dtype=bool)
 
     def answer(
-        self, x: Array, which: str, *, tolerance: float = TOLERANCE, seed: int = 0, draws: int = DRAWS
+        self,
+        x: Array,
+        which: str,
+        *,
+        tolerance: float = TOLERANCE,
+        seed: int = 0,
+        draws: int = DRAWS,
+        trust: Trust | None = None,
     ) -> Answer:
-        """Answer every row of `x` (checked, float64) by the rung `which`."""
+        """Answer every row of `x` (checked, float64) by the rung `which`; `trust` says when `auto` may stay."""
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
         began = time.perf_counter()
         finite = np.isfinite(x).all(axis=1)
         safe = np.where(finite[:, None], x, self.problem.nominal)
         belief = self.model.predict(safe)
-        y, std, rungs, verdicts = self._climb(safe, belief, which, tolerance, seed, draws)
+        y, std, rungs, verdicts = self._climb(safe, belief, which, tolerance, seed, draws, trust)
         y = np.where(finite[:, None], y, np.nan)
         rows = measure_rows(self.problem, safe, y)
         seconds = time.perf_counter() - began
@@ -111,7 +121,14 @@ class Ladder:
         )
 
     def _climb(
-        self, x: Array, belief: Belief, which: str, tolerance: float, seed: int, draws: int
+        self,
+        x: Array,
+        belief: Belief,
+        which: str,
+        tolerance: float,
+        seed: int,
+        draws: int,
+        trust: Trust | None,
     ) -> tuple[Array, Array, list[str], list[AnswerOutcome | None]]:
         rungs = [which] * len(x)
         nothing: list[AnswerOutcome | None] = [None] * len(x)
@@ -128,27 +145,43 @@ class Ladder:
             found = self.conditioner.answer(x, belief.mean, polish=True)
             y, verdicts = self._solve(x, found, np.ones(len(x), dtype=bool))
             return y, np.zeros_like(y), rungs, verdicts
-        return self._auto(x, belief, tolerance)
+        return self._auto(x, belief, tolerance, trust)
 
     def _auto(
-        self, x: Array, belief: Belief, tolerance: float
+        self, x: Array, belief: Belief, tolerance: float, trust: Trust | None
     ) -> tuple[Array, Array, list[str], list[AnswerOutcome | None]]:
-        """Climb until the tolerance holds; rows outside the range go straight to the solver."""
+        """Climb until the tolerance holds, for the certified gap too where there is a certificate.
+
+        Rows outside the range go straight to the solver.
+        """
         found = self.conditioner.answer(x, belief.mean)
         y, std = found.y.copy(), np.array(found.std)
         rung = np.full(len(x), "conditioned", dtype=object)
         outside = self.outside(x)
-        left = ~self._meets(x, y, tolerance) & ~outside
+        fine = self._meets(x, y, tolerance)
+        hard = np.zeros(len(x))
+        if trust is not None:
+            hard = self.difficulty(x, belief)
+            fine &= trust("conditioned", found.converged, hard, tolerance)
+        left = ~fine & ~outside
         if left.any():
             polished = self.conditioner.answer(x[left], belief.mean[left], polish=True)
             y[left], rung[left] = polished.y, "polished"
-        left = ~self._meets(x, y, tolerance) | outside
+            fine[left] = self._meets(x[left], polished.y, tolerance)
+            if trust is not None:
+                fine[left] &= trust("polished", polished.converged, hard[left], tolerance)
+        left = ~fine | outside
         verdicts: list[AnswerOutcome | None] = [None] * len(x)
         if left.any():
             solved, found_verdicts = self._solve(x, found, left)
             y[left], std[left], rung[left] = solved[left], 0.0, "solved"
             verdicts = found_verdicts
         return y, std, list(rung), verdicts
+
+    def difficulty(self, x: Array, belief: Belief) -> Array:
+        """How far each belief is from the constraints: the largest violation of its mean, clipped to the bounds."""
+        clipped = np.clip(np.nan_to_num(belief.mean), self.problem.lower, self.problem.upper)
+        return self.conditioner.violation(x, clipped)
 
     def _meets(self, x: Array, y: Array, tolerance: float) -> Mask:
         return np.asarray(self.conditioner.violation(x, y) <= tolerance)

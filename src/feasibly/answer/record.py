@@ -48,7 +48,8 @@ class Answer:
 
     `max_equality` and `max_inequality` are the largest violations of each row, measured in float64 over all
     constraints; `rung` says which answer was given; `seconds` is the wall clock of the whole batch. A row without an
-    answer (infeasible, not finite) is NaN.
+    answer (infeasible, not finite) is NaN. With a certificate, `lower` and `upper` hold the promised intervals of the
+    optimal outputs and `gap_limit` the promised limit on the gap in per cent; NaN where the promise is void.
     """
 
     y: Array
@@ -61,6 +62,7 @@ class Answer:
     seconds: float
     lower: Array | None = None
     upper: Array | None = None
+    gap_limit: Array | None = None
     warnings: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:

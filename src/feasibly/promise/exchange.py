@@ -78,7 +78,7 @@ class BatchCheck:
         outside: every such input, by row and name.
         batch_p: p-value of the batch as a whole, corrected for four statistics.
         alarm: `batch_p <= level`: the promise is void for this batch.
-        statistic: the statistic with the smallest p-value.
+        statistic: the statistic with the smallest p-value; empty when the batch was not tested.
         level: probability of a false alarm.
     """
 
@@ -110,6 +110,8 @@ class BatchCheck:
                 f"The batch is not drawn like the calibration inputs ({self.statistic}, p = "
                 f"{self.batch_p:.2g}): the promise is void for all of it."
             )
+        if not said and not self.statistic:
+            return "Nothing speaks against any instance; the batch as a whole was not tested."
         if not said:
             return f"Nothing speaks against the batch at level {self.level:g} (p = {self.batch_p:.2g})."
         return " ".join(said)
@@ -162,7 +164,8 @@ def check_batch(
         inputs: `(instances, inputs)`, or `(inputs,)` for one.
         level: probability of a false alarm on the batch, and the false discovery rate of odd instances.
         names: of the inputs, for messages; `x0, x1, ...` otherwise.
-        permutations: random regroupings; at least `4 / level` for an alarm to be possible.
+        permutations: random regroupings; at least `4 / level` for an alarm to be possible. 0 leaves the question
+            about the batch as a whole unasked, for batches too small to answer it.
         seed: of the regroupings.
 
     Raises:
@@ -174,7 +177,7 @@ def check_batch(
     if x.shape[1] != width:
         raise PromiseError(f"Each instance must have {width} inputs, not {x.shape[1]}.")
     level = check_confidence(level)
-    if permutations + 1 < len(_STATISTICS) / level:
+    if permutations and permutations + 1 < len(_STATISTICS) / level:
         raise PromiseError(f"Level {level:g} needs at least {int(np.ceil(4 / level)) - 1} permutations.")
     white = (x - reference.centre) @ reference.whiten.T
     leverage = (white**2).sum(axis=1)
@@ -182,7 +185,9 @@ def check_batch(
     at_least = len(usual) - np.searchsorted(usual, leverage, side="left")
     p_values = (1.0 + at_least) / (len(usual) + 1.0)
     out = (x < reference.low) | (x > reference.high)
-    each = _permutation_p(reference, white, leverage, permutations, seed)
+    each = np.ones(1)
+    if permutations:
+        each = _permutation_p(reference, white, leverage, permutations, seed)
     batch_p = min(1.0, len(each) * float(each.min()))
     return BatchCheck(
         p_values=p_values,
@@ -191,7 +196,7 @@ def check_batch(
         outside=tuple(_name_outside(reference, x, out, names)),
         batch_p=batch_p,
         alarm=batch_p <= level,
-        statistic=_STATISTICS[int(each.argmin())],
+        statistic=_STATISTICS[int(each.argmin())] if permutations else "",
         level=level,
     )
 

@@ -1,0 +1,366 @@
+"""What a proxy promises: a record that travels with it, says itself in words, and is attached to answers.
+
+`feasibly.certify` makes it. It holds arrays and plain values only, so it is saved as JSON and safetensors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly import promise
+from feasibly.answer.record import Answer, AnswerOutcome
+from feasibly.problem.errors import FeasiblyError
+from feasibly.promise import AlphaReport, BatchCheck, MeanBound, Reference, Region, ScoreLimit
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+REGIONS = ("joint", "each")
+LEVEL = 0.01
+"""Probability of a false alarm when a batch of inputs is compared with those calibrated on."""
+
+SMALL = 8
+"""Batches with fewer rows are checked row by row only: they cannot say much about how they were drawn."""
+
+PERMUTATIONS = 999
+NO_ANSWER = 1e150
+"""Stands for the error of an instance that got no answer; larger than any other and still finite."""
+
+_IN_JSON = 32
+
+
+class CertificateError(FeasiblyError):
+    """A promise that cannot be made, or one that belongs to another model."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """When `auto` trusts the cost of a rung: `relative gap <= limit x difficulty` at the certificate's confidence.
+
+    The difficulty of an instance is the largest violation of the belief's own (clipped) mean. Limits are of
+    instances that came to rest, and for those alone; they are fixed before `auto` itself is calibrated, on labels
+    that take no part in that. `None` where too few came to rest.
+    """
+
+    conditioned: ScoreLimit | None
+    polished: ScoreLimit | None
+    labels: int
+
+    def trusts(self, rung: str, converged: Mask, difficulty: Array, tolerance: float) -> Mask:
+        """Rows that may stay on `rung`: at rest, and with a certified relative gap of at most `tolerance`."""
+        limit = self.conditioned if rung == "conditioned" else self.polished
+        if limit is None or not len(converged):
+            return np.zeros(len(converged), dtype=bool)
+        return np.asarray(converged & (limit.upper(difficulty) <= tolerance))
+
+
+@dataclass(frozen=True, eq=False)
+class Cross:
+    """What CV+ needs of each training label, from the model that did not see it.
+
+    `residual` and `scale` are `(labels, outputs)`, `cost` the optimal cost less that of the left-out answer.
+    """
+
+    residual: Array
+    scale: Array
+    cost: Array
+    fold: Array
+    floor: Array
+    guarantee: float
+
+    def interval(self, centre: Array, scale: Array, confidence: float, joint: bool) -> promise.CrossIntervals:
+        """Intervals from the fold models' answers `(folds, rows, outputs)`."""
+        return promise.cv_plus(
+            self.residual, centre, self.fold.astype(np.int64), confidence, residual_scale=self.scale, scale=scale,
+            floor=self.floor, joint=joint,
+        )  # fmt: skip
+
+    def gap_limit(self, objective: Array, costs: Array, confidence: float) -> Array:
+        """Per cent: how far the cost can be from the CV+ interval of the optimal one, `costs` being `(folds, rows)`."""
+        ends = promise.cv_plus(self.cost, costs, self.fold.astype(np.int64), confidence)
+        low, high = ends.lower[:, 0], ends.upper[:, 0]
+        least = np.where(low * high > 0, np.minimum(np.abs(low), np.abs(high)), 0.0)
+        most = np.maximum(np.abs(objective - low), np.abs(objective - high))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(100.0 * most / least)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerPromise:
+    """The promises about one way of answering.
+
+    Attributes:
+        labels, unlabelled: instances behind it; violations need no labels and come from the unlabelled ones.
+        each, joint: where the next instance's outputs lie, one by one and all together (`None` for `cross`).
+        gap, max_eq, max_ineq: limits for the next instance; the gap in per cent (`None` for `cross`, whose limit
+            is found for each instance when it is answered).
+        mean: bounds on mean errors: `outputs` (those in `ranged`), `gap_percent`, `max_eq`, `max_ineq`, each by
+            the bound's name.
+        ranged: outputs with a known range R.
+        absent: what has no bound on its mean, and why.
+        alpha: whether alpha x MPV covers the variance of the errors.
+        mpv_source: what the MPV was taken from.
+        clipped: labelled answers that had to be clipped to their bounds for the mean errors, and by how much at most.
+        rungs: how often `auto` ended where.
+    """
+
+    answer: str
+    labels: int
+    unlabelled: int
+    max_eq: ScoreLimit
+    max_ineq: ScoreLimit
+    each: Region | None = None
+    joint: Region | None = None
+    gap: ScoreLimit | None = None
+    mean: Mapping[str, Mapping[str, MeanBound]] = field(default_factory=dict)
+    ranged: tuple[int, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
+    alpha: AlphaReport | None = None
+    mpv_source: str = ""
+    clipped: tuple[int, float] = (0, 0.0)
+    rungs: Mapping[str, int] = field(default_factory=dict)
+    cross: Cross | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What may be promised of one proxy, with everything needed to attach it to answers.
+
+    Attributes:
+        problem, method: what it is about.
+        model: the digest of the model it was made for; it fits no other.
+        confidence: of every promise, each on its own unless `simultaneous`.
+        variant: `split` (labels kept apart) or `cross` (the training labels, refitted without each fold).
+        labels: labels used beyond the training labels: 0 for `cross`.
+        unlabelled: inputs used without their labels.
+        inputs_from: where those came from.
+        tolerance, seed, draws: `auto` and `svp` were calibrated with these; with others they are other predictors.
+        answers: the promises, by answer.
+        reference: what calibration inputs look like.
+        rule: when `auto` climbs because of the gap.
+        notes: what else a reader should know.
+        folds: for `cross`, the proxies that left each fold out.
+    """
+
+    problem: str
+    method: str
+    model: str
+    confidence: float
+    variant: str
+    labels: int
+    unlabelled: int
+    inputs_from: str
+    tolerance: float
+    seed: int
+    draws: int
+    simultaneous: bool
+    alpha: float
+    blocks: Mapping[str, tuple[int, int]]
+    answers: Mapping[str, AnswerPromise]
+    reference: Reference
+    rule: Rule | None = None
+    notes: tuple[str, ...] = ()
+    folds: tuple[Any, ...] = ()
+
+    # ---- at answer time ---------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        found: Answer,
+        x: Array,
+        which: str,
+        *,
+        names: Sequence[str] | None = None,
+        tolerance: float,
+        seed: int,
+        draws: int,
+        region: str = "joint",
+    ) -> Answer:
+        """The answers to `x` with their intervals; rows for which the promise is void have NaN and a warning."""
+        if region not in REGIONS:
+            raise FeasiblyError(f"there is no region {region!r}; choose one of {', '.join(REGIONS)}")
+        began = time.perf_counter()
+        made = self.answers.get(which)
+        other = self._differs(which, tolerance, seed, draws)
+        if made is None or other:
+            said = (
+                other or f"The certificate promises nothing of {which!r}, only of {', '.join(self.answers)}."
+            )
+            return replace(found, warnings=(*found.warnings, said))
+        sound = np.isfinite(x).all(axis=1) & np.isfinite(found.y).all(axis=1)
+        void = ~sound
+        outcome, warnings = list(found.outcome), list(found.warnings)
+        if sound.any():
+            check = self._check(x[sound], names)
+            void[sound] = check.void
+            if check.void.any():
+                lost = int(check.void.sum())
+                warnings.append(f"No promise for {lost} of {len(x)} answers. {check.describe()}")
+            for i in np.flatnonzero(sound)[check.odd | check.outside_rows]:
+                if outcome[i] is AnswerOutcome.OK and found.rung[i] != "solved":
+                    outcome[i] = AnswerOutcome.OUTSIDE
+        lower, upper = np.full(found.y.shape, np.nan), np.full(found.y.shape, np.nan)
+        gap = np.full(len(x), np.nan)
+        kept = ~void
+        if kept.any():
+            lower[kept], upper[kept], gap[kept] = self._ends(
+                made, found, x, kept, region, tolerance, seed, draws
+            )
+        return replace(
+            found,
+            lower=lower,
+            upper=upper,
+            gap_limit=gap,
+            outcome=tuple(outcome),
+            warnings=tuple(warnings),
+            seconds=found.seconds + time.perf_counter() - began,
+        )
+
+    def _differs(self, which: str, tolerance: float, seed: int, draws: int) -> str:
+        if which == "auto" and tolerance != self.tolerance:
+            return (
+                f"No promise for these answers: auto was certified at tolerance {self.tolerance:g}, and at "
+                f"{tolerance:g} it answers differently; certify it at that tolerance."
+            )
+        if which == "svp" and (seed, draws) != (self.seed, self.draws):
+            return (
+                f"No promise for these answers: svp was certified with seed {self.seed} and {self.draws} draws; "
+                "with others it answers differently."
+            )
+        return ""
+
+    def _check(self, x: Array, names: Sequence[str] | None) -> BatchCheck:
+        permutations = PERMUTATIONS if len(x) >= SMALL else 0
+        return promise.check_batch(self.reference, x, LEVEL, names=names, permutations=permutations)
+
+    def _ends(
+        self, made: AnswerPromise, found: Answer, x: Array, kept: Mask, region: str, tolerance: float, seed: int,
+        draws: int,
+    ) -> tuple[Array, Array, Array]:  # fmt: skip
+        y = found.y[kept]
+        if made.cross is not None:
+            others = [
+                fold.predict(x[kept], made.answer, tolerance=tolerance, seed=seed, draws=draws)
+                for fold in self.folds
+            ]
+            centre = np.stack([np.where(np.isfinite(each.y), each.y, y) for each in others])
+            scale = np.stack([np.nan_to_num(each.std) for each in others])
+            both = made.cross.interval(centre, scale, self.confidence, region == "joint")
+            costs = np.stack([each.objective for each in others])
+            costs = np.where(np.isfinite(costs), costs, found.objective[kept])
+            return both.lower, both.upper, made.cross.gap_limit(found.objective[kept], costs, self.confidence)
+        chosen = made.joint if region == "joint" else made.each
+        assert chosen is not None
+        assert made.gap is not None
+        lower, upper = chosen.interval(y, np.nan_to_num(found.std[kept]))
+        return lower, upper, np.broadcast_to(made.gap.upper(), (len(y),))
+
+    # ---- in words ---------------------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """The promises in sentences an operator can read, one a line."""
+        from feasibly._words import describe
+
+        return describe(self)
+
+    # ---- as plain data ----------------------------------------------------------------------------------
+
+    def as_dict(self, *, full: bool = False) -> dict[str, Any]:
+        """Plain values, ready for JSON; `full` adds the inputs that batches are compared with."""
+        plain = {
+            f.name: _flat(getattr(self, f.name)) for f in fields(self) if f.name not in ("folds", "reference")
+        }
+        return plain | ({"reference": _flat(self.reference)} if full else {})
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Plain settings (JSON) and large arrays that `restore` turns into the same certificate, folds aside."""
+        arrays: dict[str, NDArray[Any]] = {}
+        plain = _take_arrays(self.as_dict(full=True) | {"folds": len(self.folds)}, arrays)
+        return plain, arrays
+
+    @staticmethod
+    def restore(
+        plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folds: Sequence[Any] = ()
+    ) -> Certificate:
+        """The certificate that `state` described."""
+        try:
+            values = _put_arrays(plain, arrays)
+            rule = None if values["rule"] is None else Rule(**_built(values["rule"]))
+            answers = {}
+            for name, made in values["answers"].items():
+                parts = _built(made)
+                parts["cross"] = None if parts["cross"] is None else Cross(**_built(parts["cross"]))
+                parts["mean"] = {what: _built(bounds) for what, bounds in parts["mean"].items()}
+                parts["ranged"], parts["clipped"] = tuple(parts["ranged"]), tuple(parts["clipped"])
+                answers[name] = AnswerPromise(**parts)
+            blocks = {name: (int(ends[0]), int(ends[1])) for name, ends in values["blocks"].items()}
+            rest = {
+                "rule": rule, "answers": answers, "blocks": blocks, "notes": tuple(values["notes"]),
+                "folds": tuple(folds), "reference": promise.from_plain(values["reference"]),
+            }  # fmt: skip
+            return Certificate(**(values | rest))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CertificateError(
+                f"the stored certificate is damaged: {error}; certify the proxy again"
+            ) from error
+
+
+_OWN = (AnswerPromise, Cross, Rule)
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, _OWN):
+        return {f.name: _flat(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _flat(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return {"shape": list(value.shape), "values": [_flat(item) for item in value.ravel().tolist()]}
+    if isinstance(value, tuple):
+        return [_flat(item) for item in value]
+    if isinstance(value, (AlphaReport, MeanBound, Reference, Region, ScoreLimit)):
+        return promise.to_plain(value)
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
+
+
+def _built(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """One level back from `_flat`: promises and arrays are themselves again."""
+    return {key: _one(value) for key, value in plain.items()}
+
+
+def _one(value: Any) -> Any:
+    if isinstance(value, Mapping) and "kind" in value:
+        return promise.from_plain(value)
+    if isinstance(value, Mapping) and value.keys() == {"shape", "values"}:
+        return np.array([float(item) for item in value["values"]]).reshape(value["shape"])
+    return value
+
+
+def _take_arrays(value: Any, arrays: dict[str, NDArray[Any]], where: str = "") -> Any:
+    """Replace every large array by its name, so that JSON stays readable."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"shape", "values"} and len(value["values"]) > _IN_JSON:
+            arrays[where] = np.array([float(item) for item in value["values"]]).reshape(value["shape"])
+            return {"array": where}
+        return {key: _take_arrays(item, arrays, f"{where}.{key}".lstrip(".")) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_take_arrays(item, arrays, f"{where}.{i}") for i, item in enumerate(value)]
+    return value
+
+
+def _put_arrays(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    if isinstance(value, Mapping):
+        if value.keys() == {"array"}:
+            found = arrays[value["array"]]
+            return {"shape": list(found.shape), "values": found.ravel().tolist()}
+        return {key: _put_arrays(item, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_put_arrays(item, arrays) for item in value]
+    return value
