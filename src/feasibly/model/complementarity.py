@@ -90,7 +90,7 @@ def solve(
 def _settle(
     pivoted: Pivoted, q: Any, previous: Any, active: Any, flips: int, rounds: int
 ) -> tuple[Any, Any, Any]:
-    scale, base, softness, offset, matrix = pivoted
+    scale, base, softness, offset, matrix = (jnp.asarray(part) for part in pivoted)
     start = (offset @ (scale[:, None] * q + softness * previous / scale[:, None])).T
     tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
     rows = jnp.arange(start.shape[0])[:, None]

@@ -1,0 +1,140 @@
+"""Fitting, saving, loading and evaluating, as a user does it."""
+
+import json
+
+import numpy as np
+import pytest
+
+import feasibly as fb
+from feasibly._storage import ARRAYS, TEXT
+from tests.problems import make
+
+
+@pytest.fixture(scope="module")
+def toy():
+    problem = make("toy")
+    data = fb.label(problem, fb.sample(problem, 80, seed=1), jobs=1)
+    return problem, data, fb.fit(problem, data, labels=40, budget=20.0)
+
+
+@pytest.fixture(scope="module")
+def grid():
+    problem = make("grid3")
+    data = fb.label(problem, fb.sample(problem, 60, seed=1), jobs=1)
+    return problem, data, fb.fit(problem, data, "ridge", labels=40)
+
+
+def test_a_proxy_of_a_built_in_family_reopens_by_itself(grid, tmp_path):
+    _, data, proxy = grid
+    proxy.save(tmp_path / "model")
+    again = fb.Proxy.load(tmp_path / "model")
+    for rung in ("mean", "conditioned", "polished"):
+        assert np.allclose(again.predict(data.x, rung).y, proxy.predict(data.x, rung).y, atol=1e-9)
+    assert again.record == proxy.record
+    assert np.array_equal(again.keys, proxy.keys)
+
+
+def test_a_users_own_problem_is_passed_in_and_checked(toy, tmp_path):
+    problem, data, proxy = toy
+    proxy.save(tmp_path / "model")
+    with pytest.raises(fb.FeasiblyError, match="problem of your own"):
+        fb.Proxy.load(tmp_path / "model")
+    with pytest.raises(fb.FeasiblyError, match="another problem"):
+        fb.Proxy.load(tmp_path / "model", problem=make("degenerate"))
+    again = fb.Proxy.load(tmp_path / "model", problem=problem)
+    assert np.allclose(again.predict(data.x).y, proxy.predict(data.x).y, atol=1e-9)
+
+
+def test_training_rows_are_left_out_of_the_evaluation(toy):
+    problem, data, proxy = toy
+    found = fb.evaluate_proxy(proxy, data, "mean")
+    assert found.metrics.count == data.n_labels - 40
+    with pytest.raises(fb.FeasiblyError, match="every labelled row was used"):
+        fb.evaluate_proxy(proxy, data.labelled(40), "mean")
+    assert {"method", "answer", "labels", "unlabelled", "budget_seconds", "train_seconds", "seed"} <= set(found.as_dict())
+    json.dumps(found.as_dict())
+
+
+def test_evaluate_takes_answers_to_all_rows_or_to_the_labels(toy):
+    problem, data, proxy = toy
+    y = proxy.predict(data.x, "polished").y
+    assert fb.evaluate(problem, data, y).gap_percent < 1e-2
+    with pytest.raises(fb.FeasiblyError, match="do not match"):
+        fb.evaluate(problem, data, y[:7])
+
+
+def test_nothing_is_overwritten_unasked(grid, tmp_path):
+    _, _, proxy = grid
+    proxy.save(tmp_path / "model")
+    with pytest.raises(fb.FeasiblyError, match="overwrite=True"):
+        proxy.save(tmp_path / "model")
+    proxy.save(tmp_path / "model", overwrite=True)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(fb.FeasiblyError, match="is no proxy"):
+        proxy.save(tmp_path / "other", overwrite=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "other"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda m: (m / ARRAYS).write_bytes((m / ARRAYS).read_bytes()[:500]), "truncated"),
+        (lambda m: (m / ARRAYS).unlink(), "missing or truncated"),
+        (lambda m: (m / TEXT).write_text("{"), "damaged"),
+        (lambda m: (m / TEXT).unlink(), "not a saved proxy"),
+        (lambda m: _edit(m, format=99), "newer version"),
+        (lambda m: _edit(m, kind="crystal ball"), "not known"),
+        (lambda m: _edit(m, record={"method": "ridge"}), "damaged"),
+    ],
+)
+def test_a_spoilt_model_gets_a_clear_sentence(grid, tmp_path, spoil, sentence):
+    _, _, proxy = grid
+    proxy.save(tmp_path / "model")
+    spoil(tmp_path / "model")
+    with pytest.raises(fb.FeasiblyError, match=sentence):
+        fb.Proxy.load(tmp_path / "model")
+
+
+def _edit(model, **changes):
+    text = json.loads((model / TEXT).read_text())
+    (model / TEXT).write_text(json.dumps(text | changes))
+
+
+def test_missing_model_and_foreign_data(grid, toy, tmp_path):
+    _, _, proxy = grid
+    with pytest.raises(fb.FeasiblyError, match="there is no model"):
+        fb.Proxy.load(tmp_path / "nowhere")
+    with pytest.raises(fb.FeasiblyError, match="another problem"):
+        fb.evaluate_proxy(proxy, toy[1])
+    with pytest.raises(fb.FeasiblyError, match="another problem"):
+        fb.fit(proxy.problem, toy[1])
+    with pytest.raises(fb.FeasiblyError, match="no method 'magic'"):
+        fb.fit(proxy.problem, grid[1], "magic")
+    with pytest.raises(fb.FeasiblyError, match="has no settings"):
+        fb.fit(proxy.problem, grid[1], "ridge", depth=3)
+
+
+def test_labels_without_multipliers_serve_too():
+    problem = make("grid3")
+    data = fb.label(problem, fb.sample(problem, 60, seed=1), jobs=1)
+    bare = fb.Dataset.from_arrays(problem, data.x, data.y)
+    proxy = fb.fit(problem, bare, labels=40, budget=20.0)
+    assert fb.evaluate_proxy(proxy, bare, "polished").metrics.share_feasible > 0.9
+
+
+def test_the_same_seed_gives_the_same_proxy(toy):
+    problem, data, proxy = toy
+    again = fb.fit(problem, data, labels=40, budget=20.0)
+    assert np.array_equal(again.predict(data.x, "mean").y, proxy.predict(data.x, "mean").y)
+
+
+def test_importing_feasibly_pulls_in_nothing_heavy():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, feasibly; feasibly.Problem; "
+        "print([m for m in ('casadi', 'matplotlib', 'dask', 'distributed', 'ray') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
