@@ -14,7 +14,7 @@ from tests.problems import make
 def toy():
     problem = make("toy")
     data = fb.label(problem, fb.sample(problem, 80, seed=1), jobs=1)
-    return problem, data, fb.fit(problem, data, labels=40, budget=20.0)
+    return problem, data, fb.fit(problem, data, labels=40, budget=300.0)
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +118,13 @@ def test_labels_without_multipliers_serve_too():
     problem = make("grid3")
     data = fb.label(problem, fb.sample(problem, 60, seed=1), jobs=1)
     bare = fb.Dataset.from_arrays(problem, data.x, data.y)
-    proxy = fb.fit(problem, bare, labels=40, budget=20.0)
+    proxy = fb.fit(problem, bare, labels=40, budget=300.0)
     assert fb.evaluate_proxy(proxy, bare, "polished").metrics.share_feasible > 0.9
 
 
 def test_the_same_seed_gives_the_same_proxy(toy):
     problem, data, proxy = toy
-    again = fb.fit(problem, data, labels=40, budget=20.0)
+    again = fb.fit(problem, data, labels=40, budget=300.0)
     assert np.array_equal(again.predict(data.x, "mean").y, proxy.predict(data.x, "mean").y)
 
 
