@@ -13,7 +13,7 @@ unexport PYTHONPATH PYTHONHOME
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    label, train, answer and certify on a 57-bus grid, in about two minutes"
+	@echo "make demo    label, train and answer on a 57-bus grid, in about two minutes"
 	@echo "make test    lint, types, import contract, docs, tests"
 	@echo "make lint    the first three of these"
 	@echo "make docs    the documentation, in site/"

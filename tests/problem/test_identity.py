@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from feasibly.precision import double, in_double, twin
 from feasibly.problem.core import Problem
 from feasibly.problem.families import describe, grid_of, load_problem, rebuild
 from feasibly.problem.nonconvex import nonconvex
-from feasibly.problem.precision import double, in_double, twin
 from tests.grids import GRID3, GRID6
 from tests.problems import CASES, make, near_start
 
