@@ -83,8 +83,9 @@ def test_make_targets_exist(page: Path) -> None:
 
 def _commands() -> dict[str, Any]:
     """Every command by its words: `label`, `import opfdata`, ..."""
-    from feasibly.cli import app
     from typer.main import get_command
+
+    from feasibly.cli import app
 
     found: dict[str, Any] = {}
 
@@ -128,8 +129,9 @@ def test_shown_commands_and_options_exist(page: Path) -> None:
 
 def test_the_first_steps_run_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands of the first page a newcomer reads, one after the other, in an empty folder."""
-    from feasibly.cli import app
     from typer.testing import CliRunner
+
+    from feasibly.cli import app
 
     monkeypatch.chdir(tmp_path)
     for words in _shell_lines(ROOT / "docs" / RUNNABLE):
