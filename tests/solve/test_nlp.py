@@ -267,7 +267,7 @@ def test_bytes_of_another_version_are_refused() -> None:
 
 
 @pytest.mark.parametrize("warm", WAYS)
-def test_interrupt_is_not_swallowed(warm: str) -> None:
+def test_interrupt_is_not_swallowed(warm: str, capfd: pytest.CaptureFixture[str]) -> None:
     solver, x = solver_for("nonconvex", warm), make("nonconvex").nominal
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
 
@@ -279,6 +279,7 @@ def test_interrupt_is_not_swallowed(warm: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         solve_on()
     assert solver.solve(x).outcome is Outcome.OK
+    assert capfd.readouterr().err == ""
 
 
 def test_solve_takes_all_rows() -> None:

@@ -1,8 +1,11 @@
-"""CasADi functions called on NumPy arrays."""
+"""Calling CasADi: functions on NumPy arrays, without its remarks."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -31,3 +34,35 @@ class Compiled:
             array[:] = value
         self._trigger()
         return [array.copy() for array in self._outputs]
+
+
+@contextlib.contextmanager
+def without_remarks() -> Iterator[None]:
+    """Drop the lines that CasADi writes to standard error; everyone else's pass.
+
+    It remarks on every singular matrix and interrupt, and has no switch for that. What they mean for a row is in
+    the row's outcome.
+    """
+    shown = sys.stderr
+    sys.stderr = _Filter(shown)
+    try:
+        yield
+    finally:
+        sys.stderr = shown
+
+
+class _Filter:
+    """A stream that leaves out lines beginning with CasADi's name; it writes them in pieces."""
+
+    def __init__(self, shown: TextIO) -> None:
+        self._shown = shown
+        self._dropping = False
+
+    def write(self, text: str) -> int:
+        if not self._dropping and not text.startswith("CasADi - "):
+            return self._shown.write(text)
+        self._dropping = not text.endswith("\n")
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shown, name)

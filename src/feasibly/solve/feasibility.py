@@ -17,16 +17,18 @@ from feasibly.solve.records import Array, Start
 _PULL = 1e-6
 """Weight of staying near the first guess: it makes the least infeasible point unique and hardly moves it."""
 _CLEARLY = 1e-4
-"""A total relaxation above this, in scaled units, is infeasibility and not round-off or that weight."""
+"""A total relaxation above this, in scaled units, is infeasibility and not round-off."""
+_TOLERANCE = 1e-5
+_MOST_ITERATIONS = 60
 
 
 class Feasibility:
     """Tells rows that have no feasible point from rows that are merely hard."""
 
-    def __init__(self, model: Model, tolerance: float) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
         self._relaxed = relax(model)
-        self._interior = Interior(self._relaxed, max(tolerance, 1e-6))
+        self._interior = Interior(self._relaxed, _TOLERANCE, _MOST_ITERATIONS)
 
     def is_infeasible(self, x: Array, y: Array) -> bool:
         """Whether the least infeasible point near `y` is clearly infeasible; `False` if that is not known."""
@@ -49,8 +51,9 @@ class Feasibility:
         finish = self._interior.solve(x, start, inside=0.1)
         if not finish.converged:
             return False
-        total = relaxed.slim(finish.state.y, x, finish.state.nu, finish.state.z[:ni])[0]
-        return float(total) > _CLEARLY
+        state = finish.state
+        total = state.y[len(model.free) :].sum()
+        return bool(total - state.s @ state.z > _CLEARLY)  # less what the barrier still holds it up by
 
 
 def relax(model: Model) -> Model:

@@ -36,6 +36,7 @@ _REGULARISATION = 1e-10, 1e-8
 """Primal and dual: they keep the factorisation alive where rows depend on each other, and are too small to
 slow Newton's method down."""
 _MOST_ITERATIONS = 40
+_RUNAWAY = 1e12
 _SHORT_STEP = 1e-3
 _SHORT_STEPS = 3
 """So many steps in a row shorter than that mean the row is stuck."""
@@ -65,9 +66,10 @@ class Finish:
 class Interior:
     """The method for one model. Its functions are built once; `solve` only evaluates them."""
 
-    def __init__(self, model: Model, tolerance: float) -> None:
+    def __init__(self, model: Model, tolerance: float, most_iterations: int = _MOST_ITERATIONS) -> None:
         self.model = model
         self.tolerance = tolerance
+        self.most_iterations = most_iterations
         lower, upper = model.lower[model.free], model.upper[model.free]
         self._below, self._above = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
         self._lower, self._upper = lower[self._below], upper[self._above]
@@ -89,9 +91,9 @@ class Interior:
     def centre(self, start: Start) -> bool:
         """Find the point of the nominal input's central path that rows begin at; `False` if there is none."""
         x, state = self.model.nominal, self.begin(self.model.nominal, start)
-        for _ in range(_MOST_ITERATIONS):
+        for _ in range(self.most_iterations):
             *values, info, _ = self._step(state.y, state.nu, state.s, state.z, x, np.array([_CENTRE]))
-            if not np.isfinite(info).all():
+            if not max(info) < _RUNAWAY:
                 return False
             if max(info[:2]) <= _NEARLY and 0.5 * _CENTRE <= info[3] <= 2.0 * _CENTRE:
                 self._centre = state
@@ -135,14 +137,14 @@ class Interior:
             raise ValueError("there is no centre to start from")
         barrier = np.array([_LEAST_BARRIER])
         nearly, short, matrix = False, 0, None
-        for iteration in range(count, _MOST_ITERATIONS):
+        for iteration in range(count, self.most_iterations):
             point = state.y, state.nu, state.s, state.z, x
             if nearly:
                 (errors,) = self._check(*point)
                 if max(errors) <= self.tolerance:
                     return Finish(state, self._curves_up(matrix), iteration)
             *values, info, matrix = self._step(*point, barrier)
-            if not np.isfinite(info).all():
+            if not max(info) < _RUNAWAY:  # NaN included
                 break
             error, steps = max(info[:3]), info[4:6]
             if error <= self.tolerance:

@@ -32,6 +32,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "cold": {},
     "warm": {
         "warm_start_init_point": "yes",
+        "max_iter": 100,  # a good start shows itself early
         "mu_init": 1e-4,
         "warm_start_bound_push": 1e-3,
         "warm_start_bound_frac": 1e-3,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from feasibly.problem.errors import FeasiblyError
-from feasibly.solve.compiled import Compiled
+from feasibly.solve.compiled import Compiled, without_remarks
 from feasibly.solve.feasibility import Feasibility
 from feasibly.solve.interior import Interior
 from feasibly.solve.ipopt import Ipopt
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from feasibly.problem.core import Problem
 
 _FORMAT = 1
+_ENOUGH = 2
+"""So many attempts that end infeasible settle the matter."""
 _POINT = ("y", "equality_dual", "inequality_dual", "lower_dual", "upper_dual")
 
 
@@ -51,7 +53,8 @@ class Solver:
         self._centred = False
         self.nominal = self.solve(model.nominal) if nominal is None else nominal
         if self.options.warm == "interior" and self.nominal.outcome.ok:
-            self._centred = self._interior.centre(self.nominal.as_start())
+            with without_remarks():
+                self._centred = self._interior.centre(self.nominal.as_start())
 
     @classmethod
     def build(cls, problem: Problem, options: SolverOptions | None = None) -> Solver:
@@ -105,9 +108,14 @@ class Solver:
     def solve(self, x: ArrayLike, start: Start | Solution | None = None) -> Solution:
         """Solve one row. A row without a solution is returned with its outcome, never raised.
 
-        The ladder: from `start` if one is given; warm from the nominal solution; cold by IPOPT; cold by IPOPT
-        with other settings. Before the cold attempts the least infeasible points near the nominal solution
-        and near the problem's first guess are sought; if both are infeasible the row is `INFEASIBLE`.
+        The ladder, until one attempt succeeds:
+
+        1. the interior-point method, from `start` if one is given, then from the nominal solution;
+        2. the least infeasible points near the nominal solution and near the problem's first guess;
+        3. IPOPT from the nominal solution, unless one of those points is infeasible;
+        4. IPOPT cold; 5. IPOPT cold with other settings.
+
+        A row is `INFEASIBLE` as soon as two of these say so.
 
         Args:
             x: the input, `(n_inputs,)`.
@@ -125,9 +133,11 @@ class Solver:
             return self._failed(Outcome.NOT_FINITE_INPUT, 0, 0, began)
         outcomes: list[Outcome] = []
         iterations = 0
-        for attempt in self._attempts(x, point):
+        for attempt in self._quietly(self._attempts(x, point)):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
+            if outcomes.count(Outcome.INFEASIBLE) == _ENOUGH:
+                break
             if not attempt.outcome.ok:
                 continue
             objective, rows = self._evaluate(attempt.point.y, x)
@@ -166,25 +176,41 @@ class Solver:
         return self._differentiator.differentiate(row, solution, check_directions(directions, len(row)))
 
     def _attempts(self, x: Array, start: Start | None) -> Iterator[Attempt]:
-        warm = [start] if start is not None and start.is_finite() else []
-        nominal = getattr(self, "nominal", None)
-        if self.options.warm == "interior":
-            for point in warm:
+        given = [start] if start is not None and start.is_finite() else []
+        nominal = self._nominal_start()
+        way = self.options.warm
+        if way == "interior":
+            for point in given:
                 yield self._try_interior(x, point)
             if self._centred:
                 yield self._try_interior(x, None)
-        elif self.options.warm == "ipopt":
-            if nominal is not None and nominal.outcome.ok:
-                warm.append(nominal.as_start())
-            for point in warm:
+        elif way == "ipopt":
+            given += [] if nominal is None else [nominal]
+            for point in given:
                 yield self._ipopt.attempt("warm", x, point)
-        if self.options.warm != "none" and nominal is not None and nominal.outcome.ok:
-            doubts = (self._feasibility.is_infeasible(x, y) for y in (nominal.y, self.model.start))
-            if all(doubts):
-                yield Attempt(nominal.as_start(), Outcome.INFEASIBLE, 0)
-                return
+        if way != "none" and nominal is not None:
+            suspect = False
+            for y in (nominal.y, self.model.start):
+                if self._feasibility.is_infeasible(x, y):
+                    suspect = True
+                    yield Attempt(nominal, Outcome.INFEASIBLE, 0)
+            if way == "interior" and not suspect:
+                yield self._ipopt.attempt("warm", x, nominal)
         yield self._ipopt.attempt("cold", x)
         yield self._ipopt.attempt("other", x)
+
+    @staticmethod
+    def _quietly(attempts: Iterator[Attempt]) -> Iterator[Attempt]:
+        while True:
+            with without_remarks():
+                attempt = next(attempts, None)
+            if attempt is None:
+                return
+            yield attempt
+
+    def _nominal_start(self) -> Start | None:
+        nominal: Solution | None = getattr(self, "nominal", None)  # not yet there while it is being solved
+        return nominal.as_start() if nominal is not None and nominal.outcome.ok else None
 
     def _try_interior(self, x: Array, start: Start | None) -> Attempt:
         finish = self._interior.solve(x, start)
@@ -201,7 +227,7 @@ class Solver:
 
     @functools.cached_property
     def _feasibility(self) -> Feasibility:
-        return Feasibility(self.model, self.options.tolerance)
+        return Feasibility(self.model)
 
     def _holds(self, y: Array, rows: Array) -> bool:
         """Whether every constraint holds to the promised tolerance, in the problem's own units."""
