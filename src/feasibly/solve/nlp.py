@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -87,13 +88,13 @@ class Solver:
         arrays |= {f"nominal_{name}": getattr(self.nominal, name) for name in _POINT}
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)
-        return buffer.getvalue()
+        np.savez(buffer, **arrays)
+        return zlib.compress(buffer.getvalue(), level=1)
 
     @classmethod
     def deserialise(cls, packed: bytes) -> Solver:
         """The solver that `serialise` packed; it needs neither the problem nor JAX."""
-        with np.load(io.BytesIO(packed), allow_pickle=False) as stored:
+        with np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False) as stored:
             arrays = dict(stored)
         header = json.loads(arrays["header"].tobytes())
         if header["format"] != _FORMAT:
