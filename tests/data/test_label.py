@@ -134,6 +134,21 @@ def test_a_crashed_row_is_tried_again(tmp_path: Path, reference: Dataset, noncon
     assert same(again, reference, but=("seconds", "iterations"))
 
 
+def test_rows_of_another_version_are_noted(
+    tmp_path: Path, reference: Dataset, nonconvex20: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.zarr"
+    label(nonconvex20, count=3, jobs=1, out=path)
+    assert "later_versions" not in label(nonconvex20, count=4, jobs=1, out=path).provenance.notes
+    later = {**reference.provenance.versions, "casadi": "99.0"}
+    monkeypatch.setattr("feasibly.data.label.versions_now", lambda: later)
+    for _ in range(2):
+        data = label(nonconvex20, count=5, jobs=1, out=path)
+    assert data.provenance.versions == reference.provenance.versions
+    assert data.provenance.notes["later_versions"] == [later]
+    assert same(data, reference.take(np.arange(5)), but=("seconds",))
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -275,7 +275,9 @@ class _Stored:
             _check_same(self._writer, problem, x, provenance)
             if len(x) > len(self._writer):
                 self._writer.extend(x[len(self._writer) :])
-            self._sound = self._writer.sound_blocks()
+            self._missing = self._find_missing(self._writer.sound_blocks())
+            if self._missing:
+                _note_versions(self._writer, provenance)
         except BaseException:
             self._writer.close()
             raise
@@ -285,9 +287,12 @@ class _Stored:
         return self._writer.outcome
 
     def missing(self) -> list[int]:
+        return self._missing
+
+    def _find_missing(self, sound: set[int]) -> list[int]:
         crashed = np.unique(np.flatnonzero(self.outcome == Outcome.CRASHED.value) // self.block)
-        sound = self._sound.difference(crashed.tolist())
-        missing = [i for i in range(-(-self._asked // self.block)) if i not in sound]
+        good = sound.difference(crashed.tolist())
+        missing = [i for i in range(-(-self._asked // self.block)) if i not in good]
         for index in missing:
             if (self.outcome[self._writer.rows(index)] != UNSOLVED).all():
                 self._writer.forget(index)  # damaged or crashed: nobody may read it as solved meanwhile
@@ -340,6 +345,14 @@ def _check_same(writer: Writer, problem: Problem, x: NDArray[np.float64], asked:
     for index in sorted(damaged):
         if writer.rows(index).stop <= len(x):
             writer.mend_inputs(index, x[writer.rows(index)])
+
+
+def _note_versions(writer: Writer, asked: Provenance) -> None:
+    """Rows solved by other versions agree to the solver's tolerance, not to the last bit: say which were at work."""
+    had = Provenance.from_dict(writer.attributes["provenance"])
+    known = [had.versions, *had.notes.get("later_versions", [])]
+    if asked.versions not in known:
+        writer.note("later_versions", [*known[1:], dict(asked.versions)])
 
 
 def _differences(changed: Mapping[str, tuple[Any, Any]]) -> str:

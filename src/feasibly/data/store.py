@@ -11,6 +11,7 @@ What keeps a row whole:
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -357,6 +358,17 @@ class Writer:
             self._arrays["x"][count:] = x
             _consolidate(self.path)
         self._open()
+
+    def note(self, key: str, value: Any) -> None:
+        """Add to what the provenance notes."""
+        root = self.path / ROOT
+        document = json.loads(root.read_text(encoding="utf-8"))
+        document["attributes"]["provenance"]["notes"][key] = value
+        begun = root.with_name(f"{ROOT}{_BEGUN}")
+        with _telling_of_disk(self.path):
+            begun.write_text(json.dumps(document), encoding="utf-8")
+            begun.replace(root)
+        self.attributes = document["attributes"]
 
     def close(self) -> None:
         """Let others write."""
