@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from feasibly._version import __version__
 
 if TYPE_CHECKING:
+    from feasibly._certify.certify import certify
     from feasibly.answer.ladder import ANSWERS, Answer, AnswerOutcome
+    from feasibly.certificate import Certificate
     from feasibly.data.dataset import Dataset
     from feasibly.data.label import label
     from feasibly.data.opfdata import import_opfdata
@@ -28,6 +30,8 @@ _HOMES = {
     "ANSWERS": "feasibly.answer.ladder",
     "Answer": "feasibly.answer.ladder",
     "AnswerOutcome": "feasibly.answer.ladder",
+    "Certificate": "feasibly.certificate",
+    "certify": "feasibly._certify.certify",
     "Dataset": "feasibly.data.dataset",
     "label": "feasibly.data.label",
     "import_opfdata": "feasibly.data.opfdata",
@@ -54,6 +58,7 @@ __all__ = [
     "METHODS",
     "Answer",
     "AnswerOutcome",
+    "Certificate",
     "Dataset",
     "Evaluation",
     "FeasiblyError",
@@ -62,6 +67,7 @@ __all__ = [
     "ProblemError",
     "Proxy",
     "__version__",
+    "certify",
     "evaluate",
     "evaluate_proxy",
     "fit",

@@ -108,6 +108,7 @@ class AnswerPromise:
         mpv_source: what the MPV was taken from.
         clipped: labelled answers that had to be clipped to their bounds for the mean errors, and by how much at most.
         rungs: how often `auto` ended where.
+        widths: half-width of each output's joint interval for the median calibration instance.
     """
 
     answer: str
@@ -125,6 +126,7 @@ class AnswerPromise:
     mpv_source: str = ""
     clipped: tuple[int, float] = (0, 0.0)
     rungs: Mapping[str, int] = field(default_factory=dict)
+    widths: Array | None = None
     cross: Cross | None = None
 
 
@@ -193,8 +195,8 @@ class Certificate:
                 other or f"The certificate promises nothing of {which!r}, only of {', '.join(self.answers)}."
             )
             return replace(found, warnings=(*found.warnings, said))
-        sound = np.isfinite(x).all(axis=1) & np.isfinite(found.y).all(axis=1)
-        void = ~sound
+        sound = np.asarray(np.isfinite(x).all(axis=1) & np.isfinite(found.y).all(axis=1))
+        void = np.asarray(~sound)
         outcome, warnings = list(found.outcome), list(found.warnings)
         if sound.any():
             check = self._check(x[sound], names)
@@ -207,7 +209,7 @@ class Certificate:
                     outcome[i] = AnswerOutcome.OUTSIDE
         lower, upper = np.full(found.y.shape, np.nan), np.full(found.y.shape, np.nan)
         gap = np.full(len(x), np.nan)
-        kept = ~void
+        kept = np.asarray(~void)
         if kept.any():
             lower[kept], upper[kept], gap[kept] = self._ends(
                 made, found, x, kept, region, tolerance, seed, draws
@@ -265,7 +267,7 @@ class Certificate:
 
     def describe(self) -> str:
         """The promises in sentences an operator can read, one a line."""
-        from feasibly._words import describe
+        from feasibly._certificate_words import describe
 
         return describe(self)
 

@@ -89,7 +89,7 @@ class Ladder:
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
         began = time.perf_counter()
-        finite = np.isfinite(x).all(axis=1)
+        finite = np.asarray(np.isfinite(x).all(axis=1))
         safe = np.where(finite[:, None], x, self.problem.nominal)
         belief = self.model.predict(safe)
         y, std, rungs, verdicts = self._climb(safe, belief, which, tolerance, seed, draws, trust)
@@ -191,7 +191,7 @@ class Ladder:
         y = np.full((len(x), self.problem.n_outputs), np.nan)
         verdicts: list[AnswerOutcome | None] = [None] * len(x)
         for i in np.flatnonzero(wanted):
-            solution = self.solver.solve(x[i], self._start(found, i))
+            solution = self.solver.solve(x[i], self._start(found, int(i)))
             if solution.outcome.ok:
                 y[i] = solution.y
             else:

@@ -1,0 +1,144 @@
+"""A certificate in sentences that can be read out in a control room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from feasibly.certificate import AnswerPromise, Certificate
+
+_MEAN_OF = {
+    "gap_percent": ("gap", " %"),
+    "max_eq": ("largest equality violation", ""),
+    "max_ineq": ("largest limit violation", ""),
+}
+
+
+def describe(certificate: Certificate) -> str:
+    """All sentences, one a line."""
+    return "\n".join(_lines(certificate))
+
+
+def _lines(c: Certificate) -> Iterator[str]:
+    spent = (
+        f"{c.labels} labels that the proxy was not trained on"
+        if c.variant == "split"
+        else "no label beyond those the proxy was trained on (CV+, models refitted without each fold)"
+    )
+    yield f"Certificate of the {c.method} proxy for {c.problem}, confidence {_percent(c.confidence)}."
+    yield f"It used {spent}, and {c.unlabelled} unlabelled inputs ({c.inputs_from})."
+    if c.simultaneous:
+        yield "Bounds on mean errors hold for all outputs at once; limits on gap and violations hold together."
+    yield from c.notes
+    for made in c.answers.values():
+        yield ""
+        yield f"Answers by {made.answer!r}:"
+        yield from (f"- {line}" for line in _next(c, made))
+        yield from (f"- {line}" for line in _means(c, made))
+    yield ""
+    yield (
+        "All of this holds for instances drawn like these. It is void when an input leaves the declared range or a "
+        "batch of inputs looks different (predict says so and gives no interval), when the system itself changes (a "
+        "line out of service cannot be seen in the inputs), and when one answer is picked among several afterwards."
+    )
+
+
+def _next(c: Certificate, made: AnswerPromise) -> Iterator[str]:
+    sure = _percent(c.confidence)
+    limit = _percent(made.max_eq.confidence)
+    if made.gap is not None:
+        size = float(made.gap.limit)
+        yield (
+            f"With probability {_percent(made.gap.confidence)}, the cost of the next answer is within {size:.2g} % of "
+            f"the optimum ({made.labels} labels)."
+            if np.isfinite(size)
+            else f"No limit on the gap: too many of {made.labels} labelled instances got no answer."
+        )
+    yield (
+        f"With probability {limit} each, the next answer misses no equality by more than "
+        f"{float(made.max_eq.limit):.2g} and exceeds no limit by more than {float(made.max_ineq.limit):.2g} "
+        f"({made.unlabelled} unlabelled inputs; violations need no labels)."
+    )
+    if made.widths is not None:
+        yield (
+            f"With probability {sure}, all {made.widths.size} outputs of the next instance's optimum lie together near "
+            f"the answer, within {_by_block(c, made.widths)} (the widest of each kind, for a typical instance; predict "
+            f"gives the intervals; {made.labels} labels)."
+        )
+    if made.cross is not None:
+        yield (
+            f"With probability at least {_percent(made.cross.guarantee)} each (usually near {sure}), the outputs of "
+            "the next instance's optimum lie in the intervals that predict gives, and the gap is at most the limit it "
+            f"gives ({made.labels} training labels, none spent)."
+        )
+    if made.rungs:
+        total = sum(made.rungs.values())
+        shares = ", ".join(f"{_percent(n / total)} {rung}" for rung, n in sorted(made.rungs.items()))
+        yield f"Where it ended on {total} unlabelled inputs: {shares}."
+
+
+def _means(c: Certificate, made: AnswerPromise) -> Iterator[str]:
+    bounds = made.mean.get("outputs")
+    if bounds is not None:
+        best = bounds["betting"]
+        ranged = np.array(made.ranged, dtype=np.int64)
+        for name, (start, stop) in c.blocks.items():
+            inside = (ranged >= start) & (ranged < stop)
+            if not inside.any():
+                continue
+            worst = {method: float(bound.upper[inside].max()) for method, bound in bounds.items()}
+            others = ", ".join(
+                f"{method} {value:.2g}" for method, value in worst.items() if method != best.method
+            )
+            yield (
+                f"With confidence {_percent(c.confidence)}, the mean error of {_each(c)} {name} is at most "
+                f"{worst[best.method]:.2g} ({best.method}, {best.count} labels, R up to "
+                f"{float(best.range[inside].max()):.3g}; also {others})."
+            )
+        moved, most = made.clipped
+        if moved:
+            yield (
+                f"Mean errors are of answers clipped to their bounds; that moved {moved} of {best.count} answers, by "
+                f"{most:.2g} at most."
+            )
+    for name, (what, unit) in _MEAN_OF.items():
+        if name in made.mean:
+            bound = made.mean[name]["betting"]
+            yield (
+                f"With confidence {_percent(c.confidence)}, the mean {what} is at most {float(bound.upper):.2g}{unit} "
+                f"({bound.method}, {bound.count} instances, R = {float(bound.range):.3g} as stated)."
+            )
+    if made.absent:
+        for why in dict.fromkeys(made.absent.values()):
+            names = ", ".join(name for name, reason in made.absent.items() if reason == why)
+            yield f"No bound on the mean of {names}: {why}."
+    if made.alpha is not None:
+        yield f"The paper's bound (mpv-bernstein) rests on a hypothesis. {made.alpha.describe()}"
+        if made.alpha.alpha_paper is not None:
+            yield (
+                f"As the paper writes the variance, alpha is at most {float(made.alpha.alpha_paper.max()):.3g}, and "
+                f"could not exceed 2 whatever the labels are. MPV from {made.mpv_source}."
+            )
+        else:
+            yield f"MPV from {made.mpv_source}."
+
+
+def _by_block(c: Certificate, widths: NDArray[np.float64]) -> str:
+    parts = [
+        f"{float(widths[start:stop].max()):.2g} for {name}"
+        for name, (start, stop) in c.blocks.items()
+        if stop > start
+    ]
+    return ", ".join(parts)
+
+
+def _each(c: Certificate) -> str:
+    return "every" if c.simultaneous else "each"
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.4g} %"
