@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from feasibly._cli import data_commands, model_commands
+from feasibly._cli.demo import demo
 from feasibly._cli.console import say
 from feasibly._version import __version__
 from feasibly.problem.errors import FeasiblyError
@@ -109,6 +110,7 @@ _importers = typer.Typer(help="Import solved instances from public datasets.", n
 _importers.command("opfdata", short_help="from OPFData")(data_commands.import_opfdata)
 _importers.command("pglearn", short_help="from PGLearn")(data_commands.import_pglearn)
 
+app.command("demo", short_help="the main job on defaults, in under two minutes")(demo)
 app.command("case", short_help="show what a grid file holds")(data_commands.case)
 app.command("label", short_help="draw instances and solve them")(data_commands.label)
 app.add_typer(_importers, name="import", short_help="import solved instances")

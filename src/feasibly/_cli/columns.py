@@ -121,10 +121,15 @@ def _by_name(problem: Problem, table: Table, ignore_extra: bool) -> Array:
 def _numbers(table: Table, name: str, values: NDArray[Any]) -> Array:
     if values.dtype.kind in "fiu":
         return np.asarray(values, dtype=np.float64)
+    found = []
     for row, value in enumerate(values.ravel().tolist(), start=1):
-        if value is not None and not isinstance(value, int | float):
-            raise FileError(f"{table.path}: {name} holds {str(value)!r} in row {row}, which is not a number")
-    return np.array([np.nan if v is None else v for v in values.tolist()], dtype=np.float64)
+        try:
+            found.append(np.nan if value is None else float(value))
+        except (TypeError, ValueError):
+            raise FileError(
+                f"{table.path}: {name} holds {str(value)!r} in row {row}, which is not a number"
+            ) from None
+    return np.array(found).reshape(values.shape)
 
 
 def _check_finite(problem: Problem, table: Table, x: Array) -> None:

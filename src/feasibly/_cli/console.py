@@ -6,8 +6,10 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 WIDE = 110
 """Columns where the output is no terminal and nobody can tell."""
+
+READABLE = 100
+"""Columns beyond which a paragraph is hard to read."""
 
 QUIET = 2.0
 """Seconds after which a wait has to show that something is happening."""
@@ -39,6 +44,16 @@ def show(*what: RenderableType) -> None:
     console = _console(stderr=False)
     for each in what:
         console.print(each, soft_wrap=isinstance(each, str))
+
+
+def tell(paragraph: str, indent: str = "") -> None:
+    """Print a paragraph as wide as the terminal, up to what reads well; lines after the first are indented."""
+    width = min(shutil.get_terminal_size((READABLE, 24)).columns, READABLE)
+    show(
+        textwrap.fill(
+            paragraph, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    )
 
 
 def say(sentence: str) -> None:

@@ -1,0 +1,163 @@
+"""What only a process of its own can show: exit statuses, signals, what is on which stream."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import feasibly as fb
+from feasibly._cli.columns import read_table, write_table
+from tests.cli.conftest import CASE
+
+FEASIBLY = [sys.executable, "-m", "feasibly.cli"]
+
+
+def start(*words: object, folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*FEASIBLY, *map(str, words)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+def wait_for(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and not there():
+        time.sleep(0.002)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from feasibly.cli import app\n"
+        "for words in (['--help'], ['train', '--help'], ['demo', '--help']):\n"
+        "    try: app(words)\n"
+        "    except SystemExit as leaving: assert leaving.code == 0, leaving.code\n"
+        "heavy = {'jax', 'casadi', 'numpy', 'xarray', 'pyarrow', 'matplotlib', 'rich.progress'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--budget SECONDS" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("--debug", "case", "nonconvex:3"), ("case", "nonconvex:3", "--debug")])
+def test_debug_shows_the_traceback_and_keeps_the_status(tmp_path: Path, words: tuple[str, ...]) -> None:
+    status, out, err = ended(start(*words, folder=tmp_path))
+    assert (status, out) == (2, "")
+    assert "Traceback (most recent call last)" in err
+    assert err.rstrip().splitlines()[-1].startswith("error: 'nonconvex:3' should read")
+
+
+def test_a_bug_is_owned_up_to(tmp_path: Path) -> None:
+    """Status 1 and a sentence, for an error that nobody foresaw."""
+    code = (
+        "import feasibly._cli.describe as describe, feasibly.cli as cli, sys\n"
+        "def fail(problem): raise ZeroDivisionError('oh')\n"
+        "describe.describe_problem = fail\n"
+        "sys.argv = ['feasibly', 'case', 'nonconvex:3,1,1']\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "this is a bug in feasibly (ZeroDivisionError: oh)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
+    """Even when C code prints there, as solvers and their libraries like to do."""
+    code = (
+        "import os, sys, feasibly as fb, feasibly.cli as cli, feasibly._cli.data_commands as commands\n"
+        "load = commands.load\n"
+        "def noisy(*words):\n"
+        "    os.write(1, b'banner'); print('note')\n"
+        "    return load(*words)\n"
+        "commands.load = noisy\n"
+        f"sys.argv = ['feasibly', 'label', '{CASE}', '--count', '4', '--jobs', '2', '--out', 'rows', '--json']\n"
+        "if __name__ == '__main__': cli.main()\n"
+    )
+    (tmp_path / "noisy.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "noisy.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 4
+    assert "banner" in done.stderr
+    assert "note" in done.stderr
+
+
+def test_ctrl_c_while_labelling_keeps_what_was_solved(tmp_path: Path) -> None:
+    words = ("label", "nonconvex:40,15,20", "--count", 4000, "--jobs", 1, "--out", tmp_path / "rows")
+    process = start(*words, folder=tmp_path)
+    chunks = tmp_path / "rows" / "outcome" / "c"
+    wait_for(lambda: chunks.is_dir() and len(os.listdir(chunks)) > 2, process)
+    process.send_signal(signal.SIGINT)
+    status, out, err = ended(process)
+    assert (status, out) == (130, ""), err
+    assert "run the same command again for the rest" in err
+    assert "Traceback" not in err
+    assert 0 < fb.Dataset.open(tmp_path / "rows").n_labels < 4000
+
+
+def test_ctrl_c_while_training_saves_the_best_so_far(home: Path, tmp_path: Path) -> None:
+    words = ("train", home / "rows", "--method", "mse", "--budget", 120, "--out", tmp_path / "model")
+    process = start(*words, folder=tmp_path)
+    assert process.stderr is not None
+    seen = ""
+    while process.poll() is None and "step" not in seen:
+        seen += process.stderr.readline()
+    assert "left" in seen
+    process.send_signal(signal.SIGINT)
+    status, out, err = ended(process)
+    assert status == 130, err
+    assert "interrupted: the best proxy until then is saved in" in err
+    assert "saved in" in out
+    record = fb.Proxy.load(tmp_path / "model").record
+    assert record.history
+    assert "interrupted" in record.note
+
+
+def test_killed_while_writing_answers(home: Path, tmp_path: Path) -> None:
+    """At the moment the answers are being written: what was there before is still there, whole."""
+    x = np.random.Generator(np.random.Philox(key=2)).uniform(-1.0, 1.0, (60_000, 3))
+    write_table(tmp_path / "in.parquet", {f"x{i}": x[:, i] for i in range(3)})
+    out = tmp_path / "out.csv"
+    out.write_text("before\n1\n")
+    process = start(
+        "predict", home / "model", tmp_path / "in.parquet", "--out", out, "--force", "--answer", "mean",
+        folder=tmp_path,
+    )  # fmt: skip
+    wait_for(lambda: any(name.endswith(".part") for name in os.listdir(tmp_path)), process)
+    process.kill()
+    status, _, err = ended(process)
+    if status == -signal.SIGKILL:
+        assert out.read_text() == "before\n1\n"
+    else:  # it was quicker than we were
+        assert status == 0, err
+        assert read_table(out).rows == len(x)
+
+
+def test_a_closed_pipe_is_no_bug(home: Path, tmp_path: Path) -> None:
+    """`feasibly case ... --json | head -1` ends quietly."""
+    process = start("case", home / "grid.m", "--json", folder=tmp_path)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read()
+    process.wait()
+    assert "bug" not in err
+    assert "Traceback" not in err
