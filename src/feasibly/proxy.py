@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.answer.conditioner import Conditioner, Labels, Recipe, fit_conditioner
+from feasibly.answer.conditioner import Conditioner, Labels, Recipe
 from feasibly.answer.ladder import DRAWS, TOLERANCE, Ladder, Leverage
 from feasibly.answer.record import Answer
+from feasibly.answer.tuning import fit_conditioner
 from feasibly.data.dataset import Dataset
 from feasibly.data.schema import versions_now
 from feasibly.measure.metrics import Metrics, Rows, measure_rows, summarise

@@ -1,31 +1,21 @@
-"""Conditioning a belief on the constraints, tilted by the cost: made once a model, then applied to batches.
-
-The constants are found on the labels themselves: which constraints matter, which are usually active, how strongly
-the cost tilts the belief, and how many frozen frames it takes for the labels to be reached from starts that are
-as wrong as the model usually is.
-"""
+"""Conditioning a belief on the constraints, tilted by the cost: made once a model, then applied to batches."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 
-from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame, candidates, split_spaces
+from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame
 from feasibly.answer.iterate import Iteration, State
 from feasibly.model.belief import Covariance
-from feasibly.model.linear import LinearModel, fit_ridge
+from feasibly.model.linear import LinearModel
 from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
-
-TILTS = (1e9, 1e7)
-"""Candidates for tau, the likeliest first: how much a unit of relative cost outweighs the belief."""
 
 EQUALITY_TOLERANCE = 1e-7
 INEQUALITY_TOLERANCE = 1e-6
@@ -38,7 +28,6 @@ FRESH_SIZE = 1500
 """Rows that no frame reaches are linearised anew at every step: at most this share of a batch (and always the first
 few), on problems up to this many outputs. They lie near the edge of feasibility and cost a thousand times the others."""
 
-FRAMES = 6
 FIRST_STEPS = 4
 LATER_STEPS = 8
 POLISH_STEPS = 12
@@ -254,174 +243,3 @@ class Conditioner:
 
 def _rows(state: State, keep: Any) -> State:
     return State(*(part[keep] for part in state))
-
-
-def fit_conditioner(
-    problem: Problem, labels: Labels, covariance: Covariance, *, seed: int = 0, seconds: float = np.inf
-) -> Conditioner:
-    """Find the constants on the labels and make the frames.
-
-    Args:
-        problem: what is solved.
-        labels: at least two solved instances; their multipliers are used where they have any.
-        covariance: how wrong the model's mean usually is; starts are drawn with it.
-        seed: of those starts.
-        seconds: no further frame is begun after this long.
-    """
-    began = time.monotonic()
-    h = problem.inequalities(labels.x, labels.y)
-    rows = candidates(problem, labels.y, h)
-    middle = labels.x.mean(axis=0)
-    spread = np.maximum(labels.x.std(axis=0), 1e-9)
-    central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
-    nu, lam = _multipliers(problem, labels, rows, central)
-    typical = np.abs(lam).max() if lam.size else 0.0
-    threshold = np.maximum(0.1 * lam.std(axis=0), 1e-5 * typical)
-    active = lam > threshold
-    base = active.mean(axis=0) > 0.5
-    differing = int(np.max(np.sum(active != base, axis=1), initial=0))
-    flips = min(len(rows), 8 * int(np.ceil((differing + 8) / 8)))
-    recipe = Recipe(
-        rows=rows,
-        base=base,
-        weight=float(np.mean(np.abs(labels.objective))) / TILTS[0],
-        tau=TILTS[0],
-        span=3.0 * labels.y.std(axis=0) + 1e-2,
-        flips=max(flips, 1),
-        threshold=threshold,
-        centres=((labels.x[central], labels.y[central], nu[central], lam[central]),),
-        duals=fit_ridge(labels.x, np.concatenate([nu, lam], axis=1)),
-    )
-    starts = labels.y + _errors(covariance, len(labels.x), seed)
-    made = _centred(problem, recipe, covariance, middle, labels)
-    made = _choose_tilt(made, problem, covariance, labels, starts, began, seconds)
-    return _add_frames(made, problem, covariance, labels, nu, lam, starts, began, seconds)
-
-
-def _errors(covariance: Covariance, rows: int, seed: int) -> Array:
-    random = np.random.default_rng(seed)
-    common = random.standard_normal((rows, covariance.factor.shape[1])) @ covariance.factor.T
-    return np.asarray(
-        common + random.standard_normal((rows, len(covariance.diagonal))) * np.sqrt(covariance.diagonal)
-    )
-
-
-def _centred(
-    problem: Problem, recipe: Recipe, covariance: Covariance, middle: Array, labels: Labels
-) -> Conditioner:
-    """Move the first frame from the most central label to the middle of the inputs, where it serves best."""
-    first = Conditioner(problem, recipe, covariance)
-    mean = labels.y.mean(axis=0)[None]
-    # Two rows, so that no batch of one has to be compiled before anyone asks for a single answer.
-    reached = first.answer(np.stack([middle, middle]), np.repeat(mean, 2, axis=0), polish=True, fresh=False)
-    if not reached.converged[0]:
-        return first
-    centre = (middle, reached.y[0], reached.nu[0], reached.lam[0])
-    return _with(first, problem, covariance, centres=(centre,))
-
-
-def _with(made: Conditioner, problem: Problem, covariance: Covariance, **changes: Any) -> Conditioner:
-    """The same conditioner with another recipe, keeping what was compiled and factored."""
-    from dataclasses import replace
-
-    new = Conditioner.__new__(Conditioner)
-    new.__dict__.update(made.__dict__)
-    new.recipe = replace(made.recipe, **changes)
-    kept = 0 if "weight" in changes else len(made.recipe.centres)
-    new._frames = {
-        i: frame
-        for i, frame in made._frames.items()
-        if i < kept and i < len(new.recipe.centres) and new.recipe.centres[i] is made.recipe.centres[i]
-    }
-    return new
-
-
-def _choose_tilt(
-    made: Conditioner,
-    problem: Problem,
-    covariance: Covariance,
-    labels: Labels,
-    starts: Array,
-    began: float,
-    seconds: float,
-) -> Conditioner:
-    """The tau whose answers to labels are least wrong: mean largest violation plus mean relative gap."""
-    cost = float(np.mean(np.abs(labels.objective)))
-    some = np.arange(min(len(labels.x), 128))
-    best, best_score = made, np.inf
-    for tau in TILTS:
-        if tau != TILTS[0] and time.monotonic() - began > 0.25 * seconds:
-            break
-        tried = (
-            made if tau == made.recipe.tau else _with(made, problem, covariance, tau=tau, weight=cost / tau)
-        )
-        found = tried.answer(labels.x[some], starts[some], fresh=False)
-        objective = problem.objectives(labels.x[some], found.y)
-        gap = np.abs(objective - labels.objective[some]) / cost
-        score = float(np.mean(np.minimum(tried.violation(labels.x[some], found.y), 1.0)) + np.mean(gap))
-        if score < best_score:
-            best, best_score = tried, score
-        if score < 1e-6:
-            break
-    return best
-
-
-def _add_frames(
-    made: Conditioner,
-    problem: Problem,
-    covariance: Covariance,
-    labels: Labels,
-    nu: Array,
-    lam: Array,
-    starts: Array,
-    began: float,
-    seconds: float,
-) -> Conditioner:
-    """Where labels are not reached, the most central of those becomes another frame."""
-    missing = np.flatnonzero(~made.answer(labels.x, starts, polish=True, fresh=False).converged)
-    while len(missing) and len(made.recipe.centres) < FRAMES and time.monotonic() - began < 0.5 * seconds:
-        scaled = labels.y[missing] / made.recipe.span
-        chosen = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]
-        centre = (labels.x[chosen], labels.y[chosen], nu[chosen], lam[chosen])
-        tried = _with(made, problem, covariance, centres=(*made.recipe.centres, centre))
-        still = tried.answer(labels.x[missing], starts[missing], polish=True, fresh=False).converged
-        if not still.any():
-            break
-        made, missing = tried, missing[~still]
-    return made
-
-
-def _multipliers(problem: Problem, labels: Labels, rows: Rows, central: int) -> tuple[Array, Array]:
-    """Multipliers of equalities and candidates: the labels' own, or those of the central label for all."""
-    if labels.lower is not None and labels.upper is not None:
-        count = len(labels.x)
-        equality = labels.equality if labels.equality is not None else np.zeros((count, 0))
-        inequality = labels.inequality if labels.inequality is not None else np.zeros((count, 0))
-        parts = (labels.lower[:, rows.lower], labels.upper[:, rows.upper], inequality[:, rows.inequality])
-        return equality, np.maximum(np.concatenate(parts, axis=1), 0.0)
-    nu, lam = _estimated(problem, labels.x[central], labels.y[central], rows)
-    return np.tile(nu, (len(labels.x), 1)), np.tile(lam, (len(labels.x), 1))
-
-
-def _estimated(problem: Problem, x: Array, y: Array, rows: Rows) -> tuple[Array, Array]:
-    """Multipliers that explain an optimal `y`: least squares with signs, on the constraints that touch."""
-    derivatives = Derivatives(problem, rows)
-    none, nothing = np.zeros(problem.n_equalities), np.zeros(len(rows.inequality))
-    jacobian, normals, _ = derivatives.at(x, y, none, nothing)
-    slope = derivatives.slope(x, y, none, nothing)
-    unit = np.eye(problem.n_outputs)
-    all_normals = np.concatenate([-unit[rows.lower], unit[rows.upper], normals])
-    h = problem.inequalities(x[None], y[None])[0][rows.inequality]
-    slack = np.concatenate(
-        [y[rows.lower] - problem.lower[rows.lower], problem.upper[rows.upper] - y[rows.upper], -h]
-    )
-    touching = np.flatnonzero(slack < 1e-5)
-    free = problem.lower < problem.upper
-    null, right = split_spaces(jacobian[:, free])
-    lam = np.zeros(len(rows))
-    if len(touching):
-        lam[touching] = scipy.optimize.nnls(null.T @ all_normals[touching][:, free].T, -null.T @ slope[free])[
-            0
-        ]
-    nu = -right.T @ (slope + lam @ all_normals)[free]
-    return nu, lam

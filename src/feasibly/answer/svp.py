@@ -84,7 +84,8 @@ def selection(
             score += equality_weight * _largest(np.abs(problem.equalities(x, answer)))
         if inequality_weight > 0.0:
             score += inequality_weight * largest_violation(problem, x, answer)
-        # The first draw is taken whatever it is, so that a row of NaN scores still has an answer.
+        score = np.where(np.isfinite(score), score, np.inf)
+        # The first draw is taken whatever it is, so that every row has an answer.
         better = (score < best) | (index == 0)
         best[better] = score[better]
         chosen[better] = index

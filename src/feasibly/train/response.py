@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.conditioner import Conditioner, Labels, fit_conditioner
+from feasibly.answer.conditioner import Conditioner, Labels
 from feasibly.answer.frame import law_of
+from feasibly.answer.tuning import fit_conditioner
 from feasibly.model.belief import Model
 from feasibly.model.linear import fit_ridge
 from feasibly.model.response import Law, fit_response, on_device
