@@ -26,7 +26,7 @@ FRESH_STEPS = 24
 FRESH_SHARE = 0.01
 FRESH_SIZE = 1500
 """Rows that no frame reaches are linearised anew at every step: at most this share of a batch (and always the first
-few), on problems up to this many outputs. They lie near the edge of feasibility and cost a thousand times the others."""
+few), on problems up to this many outputs. They lie near the edge of feasibility and cost a thousand others."""
 
 FIRST_STEPS = 4
 LATER_STEPS = 8

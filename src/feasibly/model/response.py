@@ -131,11 +131,11 @@ class ResponseModel(Model):
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> ResponseModel:
         """The model that `state` described."""
-        pivoted = tuple(
+        soft, hard = (
             Pivoted(*(arrays[f"law.{which}.{key}"] for key in Pivoted._fields)) for which in ("soft", "hard")
         )
         keys = ("x0", "y0", "drift", "slope", "push", "q0", "q_slope", "lam0")
-        law = LawArrays(*(arrays[f"law.{key}"] for key in keys), pivoted=pivoted)  # type: ignore[arg-type]
+        law = LawArrays(*(arrays[f"law.{key}"] for key in keys), (soft, hard))
         correction = {
             k.removeprefix("correction."): v for k, v in arrays.items() if k.startswith("correction.")
         }
