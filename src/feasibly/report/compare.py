@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from feasibly.answer.ladder import ANSWERS
 from feasibly.data.dataset import Dataset
-from feasibly.proxy import METHODS
+from feasibly.proxy import METHODS, Proxy
 from feasibly.report._apart import Watch, run_apart
 from feasibly.report.cells import Plan, Shelf, Step, Training, run_training
 from feasibly.report.files import ReportError, plain, read_json, to_json, write_whole
@@ -32,6 +32,7 @@ class Comparison:
         info: machine, cores, versions, commit, plan, the order in which trainings ran, the solver's own time.
         instances: for each row, `gap_percent`, `max_eq`, `max_ineq` and `max_bound` of every instance.
         trainings: by method and seed, where the time went and how training proceeded.
+        store: the folder with the cells and the trained proxies, where one was given.
     """
 
     problem: str
@@ -39,6 +40,7 @@ class Comparison:
     info: Mapping[str, Any] = field(default_factory=dict)
     instances: tuple[Mapping[str, Any], ...] = ()
     trainings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    store: Path | None = None
 
     def document(self, **more: Any) -> dict[str, Any]:
         """For `benchmarks/results`: the rows, and everything needed to judge them."""
@@ -46,6 +48,10 @@ class Comparison:
             {"benchmark": "compare", **describe_machine(self.info.get("cores_used")), **self.info, **more}
             | {"problem": self.problem, "rows": self.rows}
         )
+
+    def proxy(self, method: str, seed: int, data: Dataset) -> Proxy | None:
+        """The trained proxy, where it was kept."""
+        return None if self.store is None else Shelf(self.store).proxy(Training(method, seed, ()), data)
 
     def pick(self, method: str, answer: str) -> list[Mapping[str, Any]]:
         """The rows of one method and answer, one a seed."""
@@ -124,7 +130,8 @@ def compare(
             "at_a_time": jobs or 1,
             "order": [training.name for training in queued],
         }
-        return _gather(data.problem.name, shelf, trainings, info)
+        found = _gather(data.problem.name, shelf, trainings, info)
+        return found if store is not None else replace(found, store=None)
 
 
 def load_comparison(store: str | os.PathLike[str]) -> Comparison:
@@ -231,7 +238,7 @@ def _gather(problem: str, shelf: Shelf, trainings: list[Training], info: Mapping
                 found.append(cell)
     found.sort(key=lambda cell: _rank(cell["row"]))
     rows = tuple(cell["row"] for cell in found)
-    return Comparison(problem, rows, info, tuple(cell["instances"] for cell in found), records)
+    return Comparison(problem, rows, info, tuple(cell["instances"] for cell in found), records, shelf.folder)
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[int, int, int]:

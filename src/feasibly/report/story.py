@@ -1,0 +1,309 @@
+"""What a report says, before anybody decides how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly import promise
+from feasibly.answer.ladder import ANSWERS
+from feasibly.data.dataset import Dataset
+from feasibly.problem.families import grid_of
+from feasibly.proxy import DEFAULT_METHOD, METHODS, Evaluation, evaluate_proxy
+from feasibly.report import words
+from feasibly.report.cells import instances_of
+from feasibly.report.compare import Comparison
+from feasibly.report.drawing import Drawing
+from feasibly.report.figures import (
+    bus_errors,
+    draw_agreement,
+    draw_bounds,
+    draw_budget,
+    draw_grid,
+    draw_learning,
+    draw_spread,
+)
+
+Array = NDArray[np.float64]
+
+MOST_BOXES = 24
+"""More ways of answering than this make a box plot nobody reads; the main rung of each method stands for the rest."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """The parts of a report, in the order in which they are told."""
+
+    lead: str
+    cards: Sequence[Mapping[str, str]]
+    asked: Sequence[tuple[str, str]]
+    table: Mapping[str, Any]
+    words: Sequence[tuple[str, str]]
+    notes: Sequence[str] = ()
+    time: Sequence[Drawing] = ()
+    time_words: Sequence[str] = ()
+    table_words: Sequence[str] = ()
+    spread: Sequence[Drawing] = ()
+    spread_words: Sequence[str] = ()
+    agreement: Sequence[Drawing] = ()
+    grid: Sequence[Drawing] = ()
+    bounds: Sequence[Drawing] = ()
+    bound_words: Sequence[str] = ()
+    learning: Sequence[Drawing] = ()
+    learning_words: Sequence[str] = ()
+    promise: Sequence[str] = ()
+    promise_words: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Material:
+    """Rows of the table, their instances, and the trainings behind them, wherever they came from."""
+
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    instances: list[Mapping[str, Any]] = field(default_factory=list)
+    seconds: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    histories: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def tell(
+    data: Dataset,
+    evaluations: Sequence[Evaluation],
+    comparison: Comparison | None,
+    *,
+    main: str,
+    seconds: Mapping[str, float],
+    solver_seconds: float | None,
+    certificate: Any,
+    notes: Sequence[str],
+) -> Story:
+    """Gather and draw everything that a report shows."""
+    problem = data.problem
+    per_unit = grid_of(problem) is not None
+    shown = list(evaluations) or _main_evaluation(data, comparison, main)
+    chosen = _choose(shown, main)
+    belief = next(
+        (e for e in shown if e.which == "mean" and chosen is not None and e.proxy is chosen.proxy), None
+    )
+    material = _gather(evaluations, comparison)
+    solver = solver_seconds if solver_seconds else _solver_seconds(data)
+    promised = (
+        certificate if certificate is not None else getattr(chosen and chosen.proxy, "certificate", None)
+    )
+    headline = _headline(material.rows, chosen, main)
+    return Story(
+        lead=words.lead(problem, headline, solver),
+        cards=words.cards(headline, solver),
+        asked=words.asked(data, material.rows, headline),
+        notes=[*notes, *dict.fromkeys(material.notes)],
+        time=[draw_budget(_spent(material, seconds))] if material.seconds or seconds else [],
+        time_words=words.time_words(headline),
+        table=words.table(material.rows, solver),
+        table_words=words.table_words(per_unit),
+        spread=_spreads(material, main, per_unit),
+        spread_words=[SPREAD_WORDS],
+        agreement=_agreement(data, chosen),
+        grid=_grids(data, chosen, belief),
+        **_bounds(data, chosen),
+        **_learning(material, per_unit),
+        **_promise(promised),
+        words=words.glossary(per_unit, material.rows),
+    )
+
+
+# ---- material --------------------------------------------------------------------------------------------
+
+
+def _main_evaluation(data: Dataset, comparison: Comparison | None, main: str) -> list[Evaluation]:
+    """The main rung (and the bare mean) of a proxy that a comparison kept: the default method's, or another's."""
+    if comparison is None or comparison.store is None:
+        return []
+    methods = dict.fromkeys([DEFAULT_METHOD, *(row["method"] for row in comparison.rows)])
+    for method in methods:
+        rows = [row for row in comparison.rows if row["method"] == method and "failed" not in row]
+        if rows and (proxy := comparison.proxy(method, rows[0]["seed"], data)) is not None:
+            answers = [a for a in dict.fromkeys(["mean", main]) if any(row["answer"] == a for row in rows)]
+            limit = max(row["count"] for row in rows)
+            return [evaluate_proxy(proxy, data, answer, limit=limit, repeat=False) for answer in answers]
+    return []
+
+
+def _choose(evaluations: Sequence[Evaluation], main: str) -> Evaluation | None:
+    """The one whose answers are drawn: the main rung of the default method, or the nearest to it."""
+    if not evaluations:
+        return None
+
+    def distance(each: Evaluation) -> tuple[bool, bool]:
+        return each.which != main, each.proxy.method != DEFAULT_METHOD
+
+    return min(evaluations, key=distance)
+
+
+def _gather(evaluations: Sequence[Evaluation], comparison: Comparison | None) -> _Material:
+    material = _Material()
+    if comparison is not None:
+        material.rows.extend(comparison.rows)
+        material.instances.extend(comparison.instances or [{}] * len(comparison.rows))
+        several = len({row["seed"] for row in comparison.rows}) > 1
+        for name, record in comparison.trainings.items():
+            method, _, seed = name.rpartition(".")
+            label = f"{method}, seed {seed}" if several else method
+            material.seconds[label] = record.get("seconds", {})
+            if record.get("history"):
+                material.histories[label] = record["history"]
+            if record.get("note"):
+                material.notes.append(f"{label}: {record['note']}")
+    seen = {(row["method"], row["answer"], row["seed"]) for row in material.rows}
+    for each in evaluations:
+        row, made = each.as_dict(), each.proxy.record
+        if (row["method"], row["answer"], row["seed"]) in seen:
+            continue
+        material.rows.append(row)
+        material.instances.append(instances_of(each.rows))
+        material.seconds.setdefault(made.method, made.seconds)
+        if made.history:
+            material.histories.setdefault(made.method, made.history)
+        if made.note:
+            material.notes.append(f"{made.method}: {made.note}")
+    order = sorted(range(len(material.rows)), key=lambda i: _rank(material.rows[i]))
+    material.rows[:] = [material.rows[i] for i in order]
+    material.instances[:] = [material.instances[i] for i in order]
+    return material
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    method = METHODS.index(row["method"]) if row["method"] in METHODS else len(METHODS)
+    return method, ANSWERS.index(row["answer"]) if row["answer"] in ANSWERS else len(ANSWERS), row["seed"]
+
+
+def _solver_seconds(data: Dataset) -> float | None:
+    spent = data.seconds[data.solved]
+    return float(spent.mean()) if len(spent) and spent.sum() > 0 else None
+
+
+def _headline(rows: Sequence[Mapping[str, Any]], chosen: Evaluation | None, main: str) -> Mapping[str, Any]:
+    """The row that the report is about: that of the answers drawn, or the main rung of the default method."""
+    fine = [row for row in rows if "failed" not in row]
+    if chosen is not None:
+        record = chosen.proxy.record
+        same = (record.method, chosen.which, record.seed)
+        return next((r for r in fine if (r["method"], r["answer"], r["seed"]) == same), chosen.as_dict())
+    mains = [row for row in fine if row["answer"] == main] or fine
+    return next((row for row in mains if row["method"] == DEFAULT_METHOD), mains[0] if mains else {})
+
+
+# ---- plots of all answers ---------------------------------------------------------------------------------
+
+
+def _spent(material: _Material, seconds: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
+    spent: dict[str, Mapping[str, float]] = {}
+    if seconds:
+        spent["apart from training"] = dict(seconds)
+    return spent | {label: times for label, times in material.seconds.items() if times}
+
+
+def _spreads(material: _Material, main: str, per_unit: bool) -> list[Drawing]:
+    groups: dict[str, Mapping[str, Any]] = {}
+    for row, values in zip(material.rows, material.instances, strict=True):
+        if values and "failed" not in row:
+            groups.setdefault(f"{row['method']}, {row['answer']}", values)
+    if len(groups) > MOST_BOXES:
+        groups = {k: v for k, v in groups.items() if k.endswith((", mean", f", {main}"))}
+    if not groups:
+        return []
+    measures = ("gap_percent", "max_eq", "max_ineq")
+    return [draw_spread({k: v[m] for k, v in groups.items()}, m, per_unit=per_unit) for m in measures]
+
+
+SPREAD_WORDS = "An average hides the worst case. These show every unseen instance; further left is better."
+
+
+# ---- plots of single answers -----------------------------------------------------------------------------
+
+
+def _tested(data: Dataset, each: Evaluation) -> NDArray[np.int64]:
+    """The rows behind an evaluation, by the rule of `evaluate_proxy`."""
+    return np.flatnonzero(data.solved & data.unseen(each.proxy.keys))[: len(each.rows)]
+
+
+def _agreement(data: Dataset, chosen: Evaluation | None) -> list[Drawing]:
+    return (
+        []
+        if chosen is None
+        else [draw_agreement(data.problem, data.y[_tested(data, chosen)], chosen.answer.y)]
+    )
+
+
+def _grids(data: Dataset, chosen: Evaluation | None, belief: Evaluation | None) -> list[Drawing]:
+    grid = grid_of(data.problem)
+    if grid is None or chosen is None:
+        return []
+    drawings = []
+    for each, kind in ((belief, "power mismatch"), (chosen, "voltage error")):
+        if each is not None:
+            rows = _tested(data, each)
+            values = bus_errors(data.problem, data.x[rows], each.answer.y, data.y[rows])[kind]
+            drawings.append(draw_grid(grid, values, f"mean {kind}", note=f"Of {each.which} answers."))
+    return drawings
+
+
+def _bounds(data: Dataset, chosen: Evaluation | None) -> dict[str, Any]:
+    """Bounds on the mean error of every output whose range is known, for answers clipped to their bounds."""
+    if chosen is None:
+        return {}
+    problem, grid = data.problem, grid_of(data.problem)
+    part = problem.blocks["vm"] if grid is not None else slice(0, problem.n_outputs)
+    span = (problem.upper - problem.lower)[part]
+    ranged = np.isfinite(span) & (span > 0)
+    rows = _tested(data, chosen)
+    answered = np.clip(chosen.answer.y, problem.lower, problem.upper)
+    error = np.abs(answered - np.clip(data.y[rows], problem.lower, problem.upper))[:, part][:, ranged]
+    if not ranged.any() or len(rows) < 2 or not np.isfinite(error).all():
+        return {}
+    span = span[ranged]
+    bounds = {
+        "Hoeffding": promise.hoeffding(error, span).epsilon,
+        "empirical Bernstein": promise.empirical_bernstein(error, span).epsilon,
+        "betting (tightest)": promise.betting(error, span).epsilon,
+    }
+    names = grid.bus_id[ranged].tolist() if grid is not None else np.flatnonzero(ranged).tolist()
+    drawing = draw_bounds(
+        names, error.mean(axis=0), bounds,
+        what="voltage magnitude error" if grid is not None else "error of the output",
+        unit="p.u." if grid is not None else "", place="bus" if grid is not None else "output",
+        note=f"Confidence 0.95 each, {len(rows)} instances; the range R is the width of each output's bounds.",
+    )  # fmt: skip
+    words = [
+        f"How large the error of {chosen.which} answers is on average, and how far the true mean may lie from that of "
+        "the sample. These bounds know nothing but the width of each output's range, so they cannot fall much below it "
+        "divided by the number of instances, however good the answers are."
+    ]
+    return {"bounds": [drawing], "bound_words": words}
+
+
+def _learning(material: _Material, per_unit: bool) -> dict[str, Any]:
+    if not material.histories:
+        return {
+            "learning_words": [
+                "The methods here learn in one go, in closed form, and have no learning curve."
+            ]
+        }
+    known = next(iter(material.histories.values()))[-1]
+    measures = [m for m in ("gap_percent", "max_eq", "max_ineq") if m in known]
+    return {
+        "learning": [draw_learning(material.histories, m, per_unit=per_unit) for m in measures],
+        "learning_words": [
+            "Measured on validation labels while training went on, on the answer that training sees."
+        ],
+    }
+
+
+def _promise(certificate: Any) -> dict[str, Any]:
+    if certificate is None:
+        return {"promise_words": ["Nothing: no certificate was made; feasibly certify makes one."]}
+    lines = [line.strip(" -*") for line in str(certificate.describe()).splitlines() if line.strip()]
+    return {"promise": lines}

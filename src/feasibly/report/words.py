@@ -1,0 +1,169 @@
+"""The words, figures and table of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from feasibly.data.dataset import Dataset
+from feasibly.problem.core import Problem
+from feasibly.problem.families import grid_of
+from feasibly.report.render import COLUMNS, best_of, cell_text, duration, figure, summarise
+
+RUNGS: Mapping[str, str] = {
+    "mean": "what was learnt, as it is",
+    "svp": "the draw from the posterior that breaks the equalities least",
+    "conditioned": "the most probable point at which the constraints hold",
+    "polished": "then improved by a few Newton steps on the optimality conditions",
+    "solved": "the exact solver, started from there",
+    "auto": "climbs for each instance until the tolerance holds",
+}
+
+
+def lead(problem: Problem, row: Mapping[str, Any], solver: float | None) -> str:
+    """The result in a sentence or two."""
+    if not row:
+        return f"Nothing could be measured for {problem.name}; the table says why."
+    speed = ""
+    each = row["predict_seconds_per_instance"]
+    if solver and each:
+        speed = f", at {duration(each)} an instance where the solver that made the labels takes {duration(solver)}"
+    return (
+        f"A proxy for {problem.name} learnt from {row['labels']:,} solved instances. On {row['count']:,} others, "
+        f"unseen until then, its {row['answer']} answers cost {_gap(row['gap_percent'])} more or less than the optimum "
+        f"on average, and {100.0 * row['share_feasible']:.1f} % of them keep every constraint to within 0.0001"
+        f"{speed}."
+    )
+
+
+def _gap(value: float) -> str:
+    return f"{value:.3f} %" if value >= 1e-3 else f"{value:.0e} %"
+
+
+def cards(row: Mapping[str, Any], solver: float | None) -> list[dict[str, str]]:
+    """The figures that matter most."""
+    if not row:
+        return []
+    cards = [
+        {"value": _gap(row["gap_percent"]), "name": "from the optimal cost, on average"},
+        {
+            "value": figure(max(row["max_eq"], row["max_ineq"])),
+            "name": "largest violation, averaged over instances",
+        },
+        {"value": f"{100.0 * row['share_feasible']:.1f} %", "name": "of answers keep every constraint"},
+        {
+            "value": duration(row["predict_seconds_per_instance"]),
+            "name": "an instance, answered in one batch",
+        },
+    ]
+    if solver and row["predict_seconds_per_instance"]:
+        times = solver / row["predict_seconds_per_instance"]
+        shown = f"{times:,.0f}" if times >= 10.0 else f"{times:.2g}"
+        cards.append({"value": f"{shown} x", "name": "the speed of the solver that made the labels"})
+    return cards
+
+
+def asked(data: Dataset, rows: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was asked, of what, and with which means; `row` is the one the report is about."""
+    problem, grid = data.problem, grid_of(data.problem)
+    facts = [("Problem", problem.name)]
+    if grid is not None:
+        sizes = f"{grid.n_buses:,} buses, {grid.n_generators:,} generators, {grid.n_branches:,} branches"
+        facts.append(("Grid", f"{sizes}, {grid.n_loads:,} loads, base {grid.base_mva:g} MVA"))
+    spread = data.provenance.spread
+    drawn = f", each within {spread:.0%} of its usual value" if spread is not None else ""
+    facts += [
+        ("Inputs", f"{problem.n_inputs:,} numbers{drawn}"),
+        (
+            "Outputs",
+            f"{problem.n_outputs:,} numbers: "
+            + ", ".join(f"{k} {v.stop - v.start}" for k, v in problem.blocks.items()),
+        ),
+        (
+            "Constraints",
+            f"{problem.n_equalities:,} equalities, {problem.n_inequalities:,} inequalities, and bounds on the outputs",
+        ),
+        ("Solved instances", ", ".join(f"{n:,} {name}" for name, n in data.outcomes().items())),
+    ]
+    if row:
+        methods = list(dict.fromkeys(r["method"] for r in rows))
+        free = f"; {row['unlabelled']:,} more inputs without labels" if row["unlabelled"] else ""
+        facts += [
+            ("Labels learnt from", f"{row['labels']:,}, validation included{free}"),
+            ("Tested on", f"{row['count']:,} instances that no training saw"),
+            ("Methods", ", ".join(methods)),
+            ("Training budget", f"{duration(row['budget_seconds'])} of wall-clock time each, compilation included"),
+            ("Answer shown in plots", f"{row['method']}, {row['answer']}: {RUNGS.get(row['answer'], '')}"),
+            ("Seeds", ", ".join(str(s) for s in sorted({r["seed"] for r in rows}))),
+        ]  # fmt: skip
+    return facts
+
+
+def time_words(row: Mapping[str, Any]) -> list[str]:
+    """What the names in the plot of time mean."""
+    if not row or row.get("train_seconds") is None:
+        return []
+    return [
+        f"{row['method']} was given {duration(row['budget_seconds'])} and took {duration(row['train_seconds'])} to "
+        "learn; a budget counts compilation, validation and every trial. In the plot, sup is learning from labels, "
+        "unsup learning from unlabelled inputs; conditioning and frames are the constants that conditioned answers "
+        "need, found once a model."
+    ]
+
+
+def table(rows: Iterable[Mapping[str, Any]], solver: float | None) -> dict[str, Any]:
+    """The table of all rows for the page, with the time of the solver beneath."""
+    lines = summarise(rows)
+    best = {column.key: best_of(lines, column) for column in COLUMNS}
+    body = []
+    before = ""
+    for i, line in enumerate(lines):
+        cells = [{"text": line.method, "kind": ""}, {"text": line.answer, "kind": ""}]
+        if line.seeds:
+            cells += [
+                {"text": cell_text(line, column), "kind": "best" if i in best[column.key] else ""}
+                for column in COLUMNS
+            ]
+        else:
+            cells.append({"text": f"failed: {line.failed}", "kind": "failed", "span": len(COLUMNS)})  # type: ignore[dict-item]
+        body.append({"cells": cells, "new": bool(before) and line.method != before})
+        before = line.method
+    if solver:
+        cells = [{"text": "solver", "kind": ""}, {"text": "labels", "kind": ""}]
+        cells += [{"text": "", "kind": ""} for _ in COLUMNS[:-1]]
+        body.append({"cells": [*cells, {"text": duration(solver), "kind": ""}], "new": True})
+    return {"head": ["Method", "Answer", *(column.title for column in COLUMNS)], "rows": body, "words": 2}
+
+
+def table_words(per_unit: bool) -> list[str]:
+    """How to read the table."""
+    unit = " Violations are per unit." if per_unit else ""
+    return [
+        "Every measure is taken of each unseen instance, in double precision and over all constraints, and averaged "
+        f"over instances.{unit} The best of a column is bold; violations below a millionth tie. Smaller is better but "
+        "for Feasible, the share of instances with every violation below 0.0001."
+    ]
+
+
+def glossary(per_unit: bool, rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The words that a newcomer to either field may not know."""
+    law = (
+        "Kirchhoff's laws: power in equals power out at every bus"
+        if per_unit
+        else "what must be exactly zero"
+    )
+    limit = "voltage, generator, line and angle limits" if per_unit else "inequalities and bounds"
+    used = {row["answer"] for row in rows}
+    return [
+        ("Label", "an instance solved exactly, to learn from or to test with"),
+        (
+            "Gap",
+            "|cost - optimal cost| / |optimal cost|; it can be small because an answer breaks constraints",
+        ),
+        ("Eq.", f"equalities: {law}. Max: the worst of an instance; mean: the average over all of them"),
+        (
+            "Ineq.",
+            f"inequalities: {limit}; how far the worst is exceeded. Max bound: bounds on outputs alone",
+        ),
+        *((name, words) for name, words in RUNGS.items() if name in used),
+    ]
