@@ -62,7 +62,7 @@ class Pace:
         """How many steps to take when `left` seconds remain; 0 when not one more fits."""
         if self._seconds_per_step is None:
             return 1 if left > 0.0 else 0
-        fitting = int(left / self._seconds_per_step)
+        fitting = max(int(left / self._seconds_per_step), 0)
         most = max(int(self.wanted / self._seconds_per_step), 1)
         if fitting < 1.5 * most:
             return fitting
