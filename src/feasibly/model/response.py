@@ -135,7 +135,8 @@ class ResponseModel(Model):
             Pivoted(*(arrays[f"law.{which}.{key}"] for key in Pivoted._fields)) for which in ("soft", "hard")
         )
         keys = ("x0", "y0", "drift", "slope", "push", "q0", "q_slope", "lam0")
-        law = LawArrays(*(arrays[f"law.{key}"] for key in keys), (soft, hard))
+        parts: dict[str, Any] = {key: arrays[f"law.{key}"] for key in keys}
+        law = LawArrays(**parts, pivoted=(soft, hard))
         correction = {
             k.removeprefix("correction."): v for k, v in arrays.items() if k.startswith("correction.")
         }
