@@ -90,6 +90,8 @@ def _means(c: Certificate, made: AnswerPromise) -> Iterator[str]:
             inside = (ranged >= start) & (ranged < stop)
             if not inside.any():
                 continue
+            if float(best.range[inside].max()) == 0.0:
+                continue
             worst = {method: float(bound.upper[inside].max()) for method, bound in bounds.items()}
             others = ", ".join(
                 f"{method} {value:.2g}" for method, value in worst.items() if method != best.method

@@ -239,48 +239,50 @@ def _split(work: _Work, answers: Sequence[str]) -> Certificate:
     if len(usable) < needed:
         raise promise.TooFewLabelsError(len(usable), needed, asked.limit_confidence)
     usable = np.random.default_rng(asked.seed).permutation(usable)
-    rule, kept, notes = None, usable, []
-    if "auto" in answers:
-        rule, kept, said = _rule(proxy, data, usable, needed, asked)
-        notes.append(said)
+    # Some labels are set apart for what must be fixed before calibration: the shape of joint regions, auto's rule.
+    aside = max(needed, len(usable) // 4)
+    aside = aside if len(usable) - aside >= needed else 0
+    kept, rule, notes = usable[aside:], None, []
+    if aside:
+        notes.append(
+            f"{aside} of the labels fixed the shape of the joint regions and calibrated nothing else."
+        )
+    if "auto" in answers and aside:
+        rows = usable[:aside]
+        rule = split.find_rule(proxy, data.x[rows], data.objective[rows], asked.confidence)
+        notes.append(
+            f"auto climbs where a rung's certified relative gap exceeds {asked.tolerance:g}, too; the same {aside} "
+            "labels fixed that rule and did not calibrate auto."
+        )
+    elif "auto" in answers:
+        notes.append(
+            f"auto climbs on violations alone: {len(usable)} labels are too few to certify the gap of each rung as "
+            f"well ({2 * needed} are enough)."
+        )
     # The same labels for the variance of every answer: those that auto is calibrated on, too.
     drawn = kept[-DRAWN:]
     spread, source = predictive_spread(proxy.model, data.x[drawn], asked.draws, asked.seed)
     mpv = predictive_spread(proxy.model, work.x[:DRAWN], asked.draws, asked.seed)[0].mpv
     variance = _Variance(drawn, spread, mpv, source)
-    made = {
-        answer: _promise(work, answer, kept if answer == "auto" else usable, rule, variance)
-        for answer in answers
-    }
+    made = {answer: _promise(work, answer, usable, aside, rule, variance) for answer in answers}
     return work.certificate("split", len(usable), made, rule, notes)
 
 
-def _rule(
-    proxy: Proxy, data: Dataset, usable: NDArray[np.int64], needed: int, asked: _Asked
-) -> tuple[Rule | None, NDArray[np.int64], str]:
-    """Set some labels apart for the rule by which `auto` climbs: it must be fixed before `auto` is calibrated."""
-    aside = max(needed, len(usable) // 4)
-    if len(usable) - aside < needed:
-        return None, usable, (
-            f"auto climbs on violations alone: {len(usable)} labels are too few to certify the gap of each rung as "
-            f"well ({2 * needed} are enough)."
-        )  # fmt: skip
-    rows = usable[:aside]
-    rule = split.find_rule(proxy, data.x[rows], data.objective[rows], asked.confidence)
-    return rule, usable[aside:], (
-        f"auto climbs where a rung's certified relative gap exceeds {asked.tolerance:g} as well; {aside} of the labels "
-        "served to fix that rule and not to calibrate auto."
-    )  # fmt: skip
-
-
 def _promise(
-    work: _Work, answer: str, rows: NDArray[np.int64], rule: Rule | None, variance: _Variance
+    work: _Work, answer: str, usable: NDArray[np.int64], aside: int, rule: Rule | None, variance: _Variance
 ) -> AnswerPromise:
-    proxy, known, asked = work.proxy, work.known, work.asked
-    scored = split.score(work.answer(work.data.x[rows], answer, rule), work.data.objective[rows])
+    proxy, known, asked, data = work.proxy, work.known, work.asked, work.data
+    floor = split.floor_of(proxy)
+    everything = split.score(work.answer(data.x[usable], answer, rule), data.objective[usable])
+    before, after = everything.take(np.arange(aside)), everything.take(np.arange(aside, len(usable)))
+    shape = split.find_shape(before, data.y[usable[:aside]], floor, asked.confidence)
+    each, joint = split.next_outputs(after, data.y[usable[aside:]], floor, asked.confidence, shape)
+    scored, rows = after, usable[aside:]
+    if answer != "auto":  # nothing else depends on the labels set apart
+        scored, rows = everything, usable
+        each, _ = split.next_outputs(scored, data.y[rows], floor, asked.confidence)
+    truth = data.y[rows]
     fresh = split.score(work.answer(work.x, answer, rule))
-    truth = work.data.y[rows]
-    each, joint = split.next_outputs(scored, truth, split.floor_of(proxy), asked.confidence)
     eq, ineq = split.next_violations(fresh, asked.limit_confidence)
     errors, clipped = clipped_errors(proxy.problem, scored.y, truth, known)
     metrics = {"gap_percent": scored.gap_percent, "max_eq": fresh.max_eq, "max_ineq": fresh.max_ineq}

@@ -17,8 +17,13 @@ from feasibly.promise import MeanBound, PromiseError, Spread
 Array = NDArray[np.float64]
 
 METRICS = ("gap_percent", "max_eq", "max_ineq")
+NO_RANGE = (
+    "no range R is known for it, and the largest error of a sample is none; state one: ranges={name: R}"
+)
 DRAWN = 512
 """Rows that posterior draws are made for; a variance averaged over more changes little and costs as much again."""
+
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -65,13 +70,10 @@ def find_ranges(problem: Problem, stated: Mapping[str, float] | None) -> Ranges:
     for name, block in problem.blocks.items():
         open_ = np.flatnonzero(np.isnan(outputs[block]))
         if len(open_):
-            absent[name] = (
-                f"{len(open_)} outputs have no bounds, so no range R is known for their errors; "
-                f"state it: ranges={{{name!r}: R}}"
-            )
+            absent[name] = NO_RANGE
     for name in METRICS:
         if name not in metrics:
-            absent[name] = f"no range R is known for it; state it: ranges={{{name!r}: R}}"
+            absent[name] = NO_RANGE
     return Ranges(outputs, metrics, absent)
 
 
@@ -137,6 +139,9 @@ def predictive_spread(model: Model, x: Array, draws: int, seed: int) -> tuple[Sp
             mean += change / i
             squares += change * (drawn - mean)
             by_draw.append(drawn.mean(axis=0))
-        return Spread(belief.mean, squares / len(by_draw), np.stack(by_draw)), f"{draws} posterior draws"
+        variance = squares / len(by_draw)
+        # Rounding is no spread: an output that never moved in training has none.
+        variance[variance < (_ROUNDING * np.maximum(1.0, np.abs(mean))) ** 2] = 0.0
+        return Spread(belief.mean, variance, np.stack(by_draw)), f"{draws} posterior draws"
     except NoPosteriorError:
         return Spread(belief.mean, belief.std**2), "the stated variance of a model without a posterior"

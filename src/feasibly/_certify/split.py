@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,12 +69,31 @@ def floor_of(proxy: Proxy) -> Array:
     return np.maximum(FLOOR * np.sqrt(proxy.model.covariance.variance), SILENT)
 
 
-def next_outputs(scored: Scored, truth: Array, floor: Array, confidence: float) -> tuple[Region, Region]:
-    """Where the next instance's outputs lie: each, and all together."""
+def next_outputs(
+    scored: Scored, truth: Array, floor: Array, confidence: float, shape: Array | float = 1.0
+) -> tuple[Region, Region]:
+    """Where the next instance's outputs lie: each, and all together.
+
+    `shape` says how large each output's residuals are beside its scale (`find_shape`). Without it the outputs whose
+    stated deviation is too small would make the joint region wide for all; with it, a bad one costs width, never
+    coverage, so long as it was fixed on other labels.
+    """
     residual = np.where(scored.answered[:, None], truth - scored.y, NO_ANSWER)
     scale = np.nan_to_num(scored.std)
     each = promise.calibrate(residual, confidence, scale=scale, floor=floor)
-    return each, promise.calibrate(residual, confidence, scale=scale, floor=floor, joint=True)
+    joint = promise.calibrate(residual / shape, confidence, scale=scale, floor=floor, joint=True)
+    return each, replace(joint, quantile=joint.quantile * shape)
+
+
+def find_shape(scored: Scored, truth: Array, floor: Array, confidence: float) -> Array:
+    """The size of each output's residuals in units of its scale, positive, from labels not calibrated on."""
+    rows = scored.answered
+    if not rows.any():
+        return np.ones(truth.shape[1])
+    size = np.maximum(np.nan_to_num(scored.std[rows]), floor)
+    found = np.quantile(np.abs(truth[rows] - scored.y[rows]) / size, confidence, axis=0)
+    least = 1e-3 * float(np.median(found)) or 1e-6
+    return np.asarray(np.maximum(found, least))
 
 
 def next_violations(scored: Scored, confidence: float) -> tuple[ScoreLimit, ScoreLimit]:

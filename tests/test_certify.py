@@ -1,0 +1,512 @@
+"""Certificates: what is promised is what was counted, it comes true, and it is withdrawn when it should be."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import feasibly as fb
+from feasibly import promise
+from feasibly.answer.ladder import Leverage
+from feasibly.certificate import CertificateError, Rule
+from feasibly.data.dataset import Dataset
+from feasibly.model.linear import LinearModel, fit_ridge
+from feasibly.promise import ScoreLimit
+from feasibly.proxy import Proxy, TrainingRecord
+from tests.problems import CASES, make
+
+Array = NDArray[np.float64]
+ROOT = Path(__file__).parent.parent
+
+
+def solved(name: str, rows: int, seed: int) -> Dataset:
+    """Labels in closed form."""
+    problem, optimum = make(name), CASES[name].optimum
+    assert optimum is not None
+    x = fb.sample(problem, rows, seed=seed)
+    return Dataset.from_arrays(problem, x, optimum(x))
+
+
+def believer(data: Dataset, labels: int, change: Callable[[LinearModel], LinearModel] | None = None) -> Proxy:
+    """A ridge proxy that answers by its mean alone: no conditioning, nothing to compile but the problem."""
+    model = fit_ridge(data.x[:labels], data.y[:labels])
+    box = data.problem.box()
+    return Proxy(
+        data.problem,
+        model if change is None else change(model),
+        TrainingRecord("ridge", labels, 0, 1.0, 0.0, 0),
+        keys=data.keys[:labels],
+        recipe=None,
+        box=box,
+        leverage=None if box is not None else Leverage.of(data.x[:labels]),
+    )
+
+
+def gaps(data: Dataset, objective: Array) -> Array:
+    return 100.0 * np.abs(objective - data.objective) / np.abs(data.objective)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Dataset:
+    return solved("unconstrained", 300, 0)
+
+
+@pytest.fixture(scope="module")
+def toy_data() -> Dataset:
+    return solved("toy", 320, 0)
+
+
+@pytest.fixture(scope="module")
+def full(toy_data: Dataset) -> Proxy:
+    """A proxy with the whole ladder, certified for all of it."""
+    proxy = fb.fit(toy_data.problem, toy_data, "ridge", labels=60)
+    fb.certify(
+        proxy, toy_data, 0.9, answers=("mean", "conditioned", "polished", "auto"), unlabelled=200, draws=50
+    )
+    return proxy
+
+
+MEAN: dict[str, Any] = {"answers": ("mean",), "unlabelled": 200, "draws": 50}
+
+
+# ---- what is counted ------------------------------------------------------------------------------------
+
+
+def test_limits_are_order_statistics_of_what_the_proxy_answers(toy_data: Dataset) -> None:
+    proxy = believer(toy_data, 100)
+    made = fb.certify(proxy, toy_data, 0.9, **MEAN).answers["mean"]
+    proxy.certificate = None
+    rest = toy_data.take(np.arange(100, 320))
+    found = proxy.predict(rest.x, "mean")
+    rank = math.ceil(221 * 0.9)
+    assert made.gap is not None
+    assert float(made.gap.limit) == np.sort(gaps(rest, found.objective))[rank - 1]
+    assert made.labels == 220
+    scale = np.maximum(found.std, 1e-3 * np.sqrt(proxy.model.covariance.variance))
+    ratio = np.abs(rest.y - found.y) / scale
+    assert made.each is not None
+    np.testing.assert_allclose(made.each.quantile, np.sort(ratio, axis=0)[rank - 1], rtol=1e-12)
+    # The joint region: its shape from a quarter of the labels, its size from the others.
+    ratio = ratio[np.random.default_rng(0).permutation(220)]
+    shape = np.quantile(ratio[:55], 0.9, axis=0)
+    size = np.sort((ratio[55:] / shape).max(axis=1))[math.ceil(166 * 0.9) - 1]
+    assert made.joint is not None
+    np.testing.assert_allclose(made.joint.quantile, size * shape, rtol=1e-12)
+
+
+def test_rows_of_training_take_no_part(toy_data: Dataset) -> None:
+    proxy = believer(toy_data, 100)
+    whole = fb.certify(proxy, toy_data, 0.9, **MEAN)
+    rest = fb.certify(proxy, toy_data.take(np.arange(100, 320)), 0.9, **MEAN)
+    assert whole.labels == rest.labels == 220
+    assert "220 labels that the proxy was not trained on" in whole.describe()
+    assert sorted(whole.answers["mean"].mean) == ["outputs"]
+    for name, bound in whole.answers["mean"].mean["outputs"].items():
+        if name != "betting":  # which depends on the order, and the permutation of other positions differs
+            np.testing.assert_array_equal(bound.upper, rest.answers["mean"].mean["outputs"][name].upper)
+
+
+def test_a_row_that_stands_twice_counts_once(toy_data: Dataset) -> None:
+    proxy = believer(toy_data, 100)
+    twice = toy_data.take(np.concatenate([np.arange(320), np.arange(150, 320)]))
+    assert fb.certify(proxy, twice, 0.9, **MEAN).labels == 220
+
+
+def test_violations_come_from_unlabelled_inputs_and_need_no_labels(toy_data: Dataset) -> None:
+    proxy = believer(toy_data, 100)
+    inputs = fb.sample(toy_data.problem, 99, seed=5)
+    wrong = Dataset.from_arrays(toy_data.problem, toy_data.x, toy_data.y + 0.1)
+    first, second = (fb.certify(proxy, data, 0.9, **{**MEAN, "inputs": inputs}) for data in (toy_data, wrong))
+    proxy.certificate = None
+    found = proxy.predict(inputs, "mean")
+    assert float(first.answers["mean"].max_ineq.limit) == np.sort(found.max_inequality)[89]
+    assert float(second.answers["mean"].max_ineq.limit) == float(first.answers["mean"].max_ineq.limit)
+    assert first.answers["mean"].unlabelled == 99
+    assert first.inputs_from == "given by the caller"
+
+
+def test_inputs_are_drawn_only_where_the_data_look_drawn_so() -> None:
+    honest, problem = solved("unconstrained", 200, 0), make("unconstrained")
+    x = 0.2 * fb.sample(problem, 200, seed=3)
+    narrow = Dataset.from_arrays(problem, x, CASES["unconstrained"].optimum(x))  # type: ignore[misc]
+    assert "seem to be" in fb.certify(believer(honest, 50), honest, 0.9, **MEAN).inputs_from
+    other = fb.certify(believer(narrow, 50), narrow, 0.9, **MEAN)
+    assert "the data's own 150 inputs" in other.inputs_from
+    assert other.unlabelled == 150
+
+
+def test_too_few_labels_says_how_many(toy_data: Dataset) -> None:
+    some = toy_data.take(np.arange(112))
+    with pytest.raises(fb.FeasiblyError, match="needs at least 19 calibration labels and there are 12"):
+        fb.certify(believer(toy_data, 100), some, 0.95, **MEAN)
+    with pytest.raises(fb.FeasiblyError, match="label at least 19 more rows, or use the variant 'cross'"):
+        fb.certify(believer(toy_data, 112), some, 0.95, **MEAN)
+    with pytest.raises(fb.FeasiblyError, match="at least 59 calibration labels"):
+        fb.certify(believer(toy_data, 290), toy_data, 0.95, simultaneous=True, **MEAN)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"confidence": 95.0}, "for 95 % say 0.95"),
+        ({"answers": ("best",)}, "there is no answer 'best'"),
+        ({"answers": "mean"}, "must be a list"),
+        ({"variant": "loo"}, "there is no variant 'loo'"),
+        ({"ranges": {"vm": 1.0}}, "nothing called 'vm'"),
+        ({"ranges": {"y": -1.0}}, "finite number of zero or more"),
+    ],
+)
+def test_bad_requests(toy_data: Dataset, asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(fb.FeasiblyError, match=words):
+        fb.certify(believer(toy_data, 100), toy_data, **{**MEAN, **asked})
+
+
+def test_data_of_another_problem(toy_data: Dataset, plain: Dataset) -> None:
+    with pytest.raises(CertificateError, match="belong to another problem"):
+        fb.certify(believer(toy_data, 100), plain)
+
+
+# ---- whether it comes true ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("region", ["joint", "each"])
+def test_intervals_cover_as_often_as_promised(toy_data: Dataset, region: str) -> None:
+    proxy = believer(toy_data, 100)
+    fb.certify(proxy, toy_data, 0.9, **MEAN)
+    fresh = solved("toy", 4000, 9)
+    found = proxy.predict(fresh.x, "mean", region=region)
+    assert not found.warnings
+    inside = (found.lower <= fresh.y) & (fresh.y <= found.upper)
+    covered = inside.all(axis=1) if region == "joint" else inside
+    # The share for this one calibration set is Beta distributed; to be outside this range is one chance in 10^4.
+    low, high = promise.coverage_range(220, 0.9, share=0.9999)
+    assert low - 0.02 < covered.mean() < high + 0.02
+    held = (gaps(fresh, found.objective) <= found.gap_limit).mean()
+    assert low - 0.02 < held < high + 0.02
+    assert (
+        low - 0.02 < (found.max_inequality <= float(proxy.certificate.answers["mean"].max_ineq.limit)).mean()
+    )  # type: ignore[union-attr]
+
+
+def test_coverage_over_random_splits(toy_data: Dataset) -> None:
+    """The mean over calibration sets is at least what was asked, up to sampling error."""
+    pool, shares = solved("toy", 3000, 4), []
+    proxy = believer(toy_data, 100)
+    for number in range(60):
+        order = np.random.default_rng(number).permutation(3000)
+        fb.certify(proxy, pool.take(order[:39]), 0.9, answers=("mean",), unlabelled=50, draws=2, seed=number)
+        rest = order[39:300]
+        found = proxy.predict(pool.x[rest], "mean")
+        shares.append(((found.lower <= pool.y[rest]) & (pool.y[rest] <= found.upper)).all(axis=1).mean())
+    assert np.mean(shares) > 0.9 - 4 * np.std(shares) / np.sqrt(len(shares))
+
+
+# ---- mean errors ----------------------------------------------------------------------------------------
+
+
+def test_the_range_is_the_box_or_stated_and_never_the_sample(toy_data: Dataset, plain: Dataset) -> None:
+    boxed = fb.certify(believer(toy_data, 100), toy_data, 0.9, **MEAN).answers["mean"]
+    assert set(boxed.mean["outputs"]) == {
+        "betting", "maurer-pontil", "hoeffding", "empirical-bernstein", "mpv-bernstein",
+    }  # fmt: skip
+    for bound in boxed.mean["outputs"].values():
+        np.testing.assert_array_equal(bound.range, [1.0, 1.0])
+        assert (bound.lower <= bound.mean).all()
+        assert (bound.mean <= bound.upper).all()
+    assert boxed.clipped[0] > 0  # ridge leaves the box here, and the mean error is of the clipped answer
+
+    proxy = believer(plain, 100)
+    silent = fb.certify(proxy, plain, 0.9, **MEAN)
+    assert silent.answers["mean"].mean == {}
+    assert silent.answers["mean"].absent["y"].startswith("no range R is known")
+    assert set(silent.answers["mean"].absent) == {"y", "gap_percent", "max_eq", "max_ineq"}
+    assert (
+        "No bound on the mean of y, gap_percent, max_eq, max_ineq: no range R is known" in silent.describe()
+    )
+    stated = fb.certify(proxy, plain, 0.9, ranges={"y": 2.0, "y1": 3.0, "gap_percent": 50.0}, **MEAN).answers[
+        "mean"
+    ]
+    np.testing.assert_array_equal(stated.mean["outputs"]["hoeffding"].range, [2.0, 3.0, 2.0])
+    assert stated.mean["gap_percent"]["betting"].count == 200
+    assert set(stated.absent) == {"max_eq", "max_ineq"}
+
+
+def test_a_stated_range_that_errors_exceed_gives_no_bound(toy_data: Dataset) -> None:
+    made = fb.certify(believer(toy_data, 100), toy_data, 0.9, ranges={"max_ineq": 1e-6}, **MEAN)
+    assert "max_ineq" not in made.answers["mean"].mean
+    assert "exceed the stated range R" in made.answers["mean"].absent["max_ineq"]
+    with pytest.raises(fb.FeasiblyError, match="exceed the stated range R"):
+        fb.certify(believer(toy_data, 100), toy_data, 0.9, ranges={"y": 1e-6}, **MEAN)
+
+
+def test_an_overconfident_posterior_is_named(toy_data: Dataset) -> None:
+    def boast(model: LinearModel) -> LinearModel:
+        return dataclasses.replace(model, root=1e-3 * model.root)
+
+    def doubt(model: LinearModel) -> LinearModel:
+        return dataclasses.replace(model, root=30.0 * model.root)
+
+    bold = fb.certify(believer(toy_data, 100, boast), toy_data, 0.9, **MEAN)
+    report = bold.answers["mean"].alpha
+    assert report is not None
+    assert report.surely_violated.all()
+    assert report.alpha_paper is not None
+    assert (report.alpha_paper <= 2.0).all()  # as the paper writes it, it cannot fail
+    assert "is violated for 2 of 2 outputs" in bold.describe()
+    meek = fb.certify(believer(toy_data, 100, doubt), toy_data, 0.9, **MEAN)
+    assert meek.answers["mean"].alpha is not None
+    assert meek.answers["mean"].alpha.holds
+    assert "is not contradicted" in meek.describe()
+    first, second = (c.answers["mean"].mean["outputs"]["mpv-bernstein"] for c in (bold, meek))
+    assert (first.epsilon < second.epsilon).all()
+
+
+def test_mpv_is_the_posterior_variance_of_unlabelled_inputs(toy_data: Dataset) -> None:
+    proxy = believer(toy_data, 100)
+    inputs = fb.sample(toy_data.problem, 300, seed=5)
+    made = fb.certify(proxy, toy_data, 0.9, inputs=inputs, answers=("mean",), draws=4000).answers["mean"]
+    model = proxy.model
+    assert isinstance(model, LinearModel)
+    reach = model.inputs.apply(inputs) @ model.root
+    exact = np.mean(np.sum(reach**2, axis=1)) * model.covariance.variance
+    bound = made.mean["outputs"]["mpv-bernstein"]
+    log = math.log(2.0 / 0.1)
+    mpv = ((bound.epsilon - 2.0 * log / (3.0 * 220)) ** 2) * 220 / (2.0 * log) / 2.0
+    np.testing.assert_allclose(mpv, exact, rtol=0.1)
+
+
+def test_all_at_once(toy_data: Dataset) -> None:
+    proxy = believer(toy_data, 100)
+    one = fb.certify(proxy, toy_data, 0.9, **MEAN).answers["mean"]
+    together = fb.certify(proxy, toy_data, 0.9, simultaneous=True, **MEAN)
+    many = together.answers["mean"]
+    assert (many.mean["outputs"]["hoeffding"].epsilon > one.mean["outputs"]["hoeffding"].epsilon).all()
+    assert many.gap is not None
+    assert many.gap.confidence == pytest.approx(1 - 0.1 / 3)
+    assert many.gap.limit >= one.gap.limit  # type: ignore[union-attr]
+    assert "hold together" in together.describe()
+
+
+# ---- at answer time -------------------------------------------------------------------------------------
+
+
+def test_an_input_outside_the_range_has_no_promise(plain: Dataset) -> None:
+    proxy = believer(plain, 100)
+    fb.certify(proxy, plain, 0.9, **MEAN)
+    x = fb.sample(plain.problem, 20, seed=8)
+    x[3, 1] = 1.5
+    x[7] = np.nan
+    found = proxy.predict(x, "mean")
+    lost = np.isnan(found.lower).all(axis=1)  # type: ignore[arg-type]
+    assert np.flatnonzero(lost).tolist() == [3, 7]
+    assert np.isnan(found.gap_limit[lost]).all()  # type: ignore[index]
+    assert found.outcome[3] is fb.AnswerOutcome.OUTSIDE
+    assert found.outcome[0] is fb.AnswerOutcome.OK
+    assert "No promise for 1 of 20 answers" in found.warnings[0]
+    assert "x1 = 1.5 is above 1" in found.warnings[0]
+
+
+def test_a_batch_drawn_from_elsewhere_has_no_promise(plain: Dataset) -> None:
+    proxy = believer(plain, 100)
+    fb.certify(proxy, plain, 0.9, **MEAN)
+    corner = 0.8 + 0.1 * fb.sample(plain.problem, 60, seed=8)
+    found = proxy.predict(corner, "mean")
+    assert np.isnan(found.lower).all()  # type: ignore[arg-type]
+    assert "is not drawn like the calibration inputs" in found.warnings[0]
+    single = proxy.predict(
+        corner[0], "mean"
+    )  # one instance inside the range says nothing about how it was drawn
+    assert np.isfinite(single.lower).all()  # type: ignore[arg-type]
+    assert single.warnings == ()
+
+
+def test_an_instance_unlike_any_other_has_no_promise() -> None:
+    """Without a declared range, leverage is what there is."""
+    problem = fb.Problem(
+        lambda x, y: ((y - x) ** 2).sum(), [-np.inf] * 2, [np.inf] * 2, nominal=[0.0, 0.0],
+        sampler=lambda random: random.standard_normal(2), name="free",
+    )  # fmt: skip
+    x = fb.sample(problem, 300, seed=0)
+    proxy = believer(Dataset.from_arrays(problem, x, x), 100)
+    fb.certify(proxy, Dataset.from_arrays(problem, x, x), 0.9, answers=("mean",), unlabelled=1000, draws=10)
+    far = np.array([[9.0, -9.0]])
+    found = proxy.predict(far, "mean")
+    assert found.outcome[0] is fb.AnswerOutcome.OUTSIDE
+    assert np.isnan(found.lower).all()  # type: ignore[arg-type]
+    assert "unlike any calibration input" in found.warnings[0]
+
+
+def test_no_promise_for_what_was_not_certified(full: Proxy, toy_data: Dataset) -> None:
+    x = toy_data.x[:20]
+    for found, words in (
+        (full.predict(x, "svp"), "promises nothing of 'svp'"),
+        (full.predict(x, "auto", tolerance=1e-3), "auto was certified at tolerance 0.0001"),
+    ):
+        assert found.lower is None
+        assert words in found.warnings[0]
+    with pytest.raises(fb.FeasiblyError, match="there is no region 'wide'"):
+        full.predict(x, region="wide")
+
+
+# ---- auto as one predictor ------------------------------------------------------------------------------
+
+
+def test_auto_is_calibrated_by_running_auto(full: Proxy, toy_data: Dataset) -> None:
+    made = full.certificate
+    assert made is not None
+    assert made.rule is not None
+    usable = np.random.default_rng(0).permutation(np.arange(60, 320))
+    aside = usable[: len(usable) // 4]
+    assert made.rule.labels == len(aside)
+    kept = toy_data.take(usable[len(aside) :])
+    found = full.predict(kept.x, "auto")
+    rank = math.ceil((len(kept) + 1) * 0.9)
+    assert float(made.answers["auto"].gap.limit) == np.sort(gaps(kept, found.objective))[rank - 1]  # type: ignore[union-attr]
+    assert made.answers["auto"].labels == len(kept)
+    fresh = solved("toy", 1500, 9)
+    answers = full.predict(fresh.x, "auto")
+    low, _ = promise.coverage_range(len(kept), 0.9, share=0.9999)
+    covered = ((answers.lower <= fresh.y) & (fresh.y <= answers.upper)).all(axis=1)
+    assert covered.mean() > low - 0.03
+    assert f"{made.rule.labels} of the labels fixed the shape" in made.describe()
+
+
+def test_hard_instances_climb_and_easy_ones_do_not(full: Proxy, toy_data: Dataset) -> None:
+    def rule(limit: float) -> Rule:
+        made = ScoreLimit(np.asarray(limit), True, 1e-6, 0.9, 100, 91)
+        return Rule(made, made, 100)
+
+    ladder, x = full._ladder, toy_data.x[:64]
+    hard = ladder.difficulty(x, full.model.predict(x))
+    assert hard.min() < hard.max()
+    rest = ladder.conditioner.answer(x, full.model.predict(x).mean).converged
+    border = float(np.median(hard[rest & (hard > 1e-6)]))
+    found = ladder.answer(x, "auto", tolerance=1e-4, trust=rule(1e-4 / border).trusts)
+    climbed = np.array(found.rung) != "conditioned"
+    np.testing.assert_array_equal(climbed, ~rest | (np.maximum(hard, 1e-6) > border))
+    assert climbed.any()
+    assert not climbed.all()
+    bare = ladder.answer(x, "auto", tolerance=1e-4)
+    assert (np.array(bare.rung) == "conditioned").sum() >= (~climbed).sum()
+
+
+def test_a_rule_needs_labels_of_its_own(full: Proxy, toy_data: Dataset) -> None:
+    few = toy_data.take(np.arange(60, 75))
+    made = fb.certify(full, few, 0.9, answers=("auto",), unlabelled=50, draws=5, attach=False)
+    assert made.rule is None
+    assert "15 labels are too few to certify the gap of each rung" in made.notes[0]
+
+
+# ---- on disk --------------------------------------------------------------------------------------------
+
+
+def test_it_travels_with_the_model(full: Proxy, toy_data: Dataset, tmp_path: Path) -> None:
+    full.save(tmp_path / "model")
+    again = Proxy.load(tmp_path / "model", problem=toy_data.problem)
+    assert again.certificate is not None
+    assert full.certificate is not None
+    assert again.certificate.describe() == full.certificate.describe()
+    assert again.certificate.as_dict(full=True) == full.certificate.as_dict(full=True)
+    x = toy_data.x[200:]
+    for answer in ("mean",):
+        first, second = full.predict(x, answer), again.predict(x, answer)
+        np.testing.assert_allclose(first.lower, second.lower, rtol=1e-9, atol=1e-12)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(first.gap_limit, second.gap_limit)  # type: ignore[arg-type]
+    json.dumps(full.certificate.as_dict(full=True), allow_nan=False)
+
+
+def test_it_fits_no_other_model(toy_data: Dataset) -> None:
+    first, second = believer(toy_data, 100), believer(toy_data, 90)
+    made = fb.certify(first, toy_data, 0.9, **MEAN)
+    with pytest.raises(fb.FeasiblyError, match="made for another model"):
+        second.certificate = made
+
+
+def test_a_damaged_certificate_says_so(toy_data: Dataset, tmp_path: Path) -> None:
+    proxy = believer(toy_data, 100)
+    fb.certify(proxy, toy_data, 0.9, **MEAN)
+    proxy.save(tmp_path / "model")
+    text = json.loads((tmp_path / "model" / "proxy.json").read_text())
+    del text["certificate"]["answers"]["mean"]["max_eq"]
+    (tmp_path / "model" / "proxy.json").write_text(json.dumps(text))
+    with pytest.raises(fb.FeasiblyError, match="stored certificate is damaged"):
+        Proxy.load(tmp_path / "model", problem=toy_data.problem)
+
+
+# ---- without further labels -----------------------------------------------------------------------------
+
+
+def test_cross_leaves_each_label_out_of_its_own_model(toy_data: Dataset, tmp_path: Path) -> None:
+    proxy = believer(toy_data, 102)
+    made = fb.certify(proxy, toy_data, 0.9, variant="cross", folds=5, **MEAN)
+    collected = made.answers["mean"].cross
+    assert collected is not None
+    assert made.labels == 0
+    assert made.answers["mean"].labels == 100
+    assert "2 training labels were left out" in made.notes[0]
+    order = np.random.default_rng(0).permutation(np.arange(102))[:100]
+    for k in range(5):
+        inside, outside = order[20 * k : 20 * k + 20], np.setdiff1d(order, order[20 * k : 20 * k + 20])
+        alone = fit_ridge(toy_data.x[outside], toy_data.y[outside]).predict(toy_data.x[inside])
+        np.testing.assert_allclose(
+            collected.residual[20 * k : 20 * k + 20], toy_data.y[inside] - alone.mean, atol=1e-10
+        )
+    loss = min(2 * (1 - 1 / 5) / (20 + 1), (1 - 5 / 100) / (5 + 1))
+    assert collected.guarantee == pytest.approx(1 - 0.2 - loss)
+    assert "no label beyond those the proxy was trained on" in made.describe()
+    assert f"at least {100 * collected.guarantee:.4g} % each (usually near 90 %)" in made.describe()
+    assert "needs labels that were kept apart" in made.answers["mean"].absent["outputs"]
+
+    fresh = solved("toy", 600, 9)
+    found = proxy.predict(fresh.x, "mean")
+    inside_ = ((found.lower <= fresh.y) & (fresh.y <= found.upper)).all(axis=1)
+    assert inside_.mean() > collected.guarantee
+    assert (gaps(fresh, found.objective) <= found.gap_limit).mean() > collected.guarantee
+    proxy.save(tmp_path / "model")
+    again = Proxy.load(tmp_path / "model", problem=toy_data.problem).predict(fresh.x, "mean")
+    np.testing.assert_allclose(again.upper, found.upper, rtol=1e-9, atol=1e-12)  # type: ignore[arg-type]
+
+
+def test_cross_refuses_what_it_cannot_promise(toy_data: Dataset) -> None:
+    proxy = believer(toy_data, 100)
+    with pytest.raises(CertificateError, match="only 50 of the 100 rows"):
+        fb.certify(proxy, toy_data.take(np.arange(50, 320)), 0.9, variant="cross", **MEAN)
+    with pytest.raises(CertificateError, match="needs 99 training labels in equal folds, not 96"):
+        fb.certify(proxy, toy_data, 0.99, variant="cross", **MEAN)
+    proxy.record = dataclasses.replace(proxy.record, method="sandwich-bnn")
+    with pytest.raises(CertificateError, match="use the variant 'split'"):
+        fb.certify(proxy, toy_data, 0.9, variant="cross", **MEAN)
+
+
+# ---- the page -------------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_the_stored_result() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "benchmark_certificates", ROOT / "benchmarks" / "certificates.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    result = json.loads((ROOT / "benchmarks" / "results" / "certificates.json").read_text())
+    assert module.insert(page, module.render(result)) == page
+    for methods in result["cases"].values():
+        for made in methods.values():
+            for row in made["coverage"]:
+                assert row["splits"] >= 100
+                for name in ("each", "joint", "gap", "max_eq", "max_ineq"):
+                    assert row[name]["mean"] > row["confidence"] - 4 * row[name]["error"], (
+                        row["answer"],
+                        name,
+                    )
