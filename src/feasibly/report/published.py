@@ -46,6 +46,15 @@ class PublishedTable:
     bounds_only: bool = True
     """Whether its inequalities are the bounds alone."""
 
+    @property
+    def slug(self) -> str:
+        """A name of its own, for files: a name that `reproduce` knows may stand for several tables."""
+        if self.name == "table-nonconvex":
+            return f"{self.name}-{self.case.partition(':')[2].replace(',', '-')}"
+        if self.name == "robustness-118":
+            return f"{self.name}-{self.budget / 60.0:.0f}min-{self.labels}"
+        return self.name
+
     def find(self, method: str, answer: str) -> PublishedRow | None:
         """The row of a method and answer, if the paper has one."""
         return next((row for row in self.rows if (row.method, row.answer) == (method, answer)), None)
@@ -234,6 +243,12 @@ TABLES: dict[str, tuple[PublishedTable, ...]] = {
     "table-nonconvex": (NONCONVEX_20, NONCONVEX_70),
     "robustness-118": ROBUSTNESS_118,
 }
+
+
+def find_table(slug: str) -> PublishedTable | None:
+    """The table with that slug, or `None`."""
+    return next((table for tables in TABLES.values() for table in tables if table.slug == slug), None)
+
 
 VOLTAGE_BOUNDS_118 = {"mpv-bernstein": 0.010, "empirical-bernstein": 0.018, "hoeffding": 0.064}
 """Largest half-width over the buses of case118, voltage magnitude, p.u.; section 5. R is not stated there."""

@@ -121,7 +121,7 @@ def figure(value: float | None, kind: str = "measure") -> str:
         return duration(value)
     if value == 0.0:
         return "0"
-    if abs(value) < 1e-3:
+    if abs(value) < 0.9995e-3:
         return f"{value:.0e}"
     return f"{value:.3f}" if abs(value) < 1e3 else f"{value:.2e}"
 
