@@ -28,6 +28,8 @@ from feasibly.problem.precision import double, twin
 from feasibly.problem.sampling import sample
 from feasibly.solve import Outcome, Solution, Solver, SolverOptions, Start, solve
 from feasibly.solve.ipopt import Ipopt
+from feasibly.solve.model import build_model
+from feasibly.solve.ranges import Ranges
 from tests.problems import CASES, FEASIBLE, make
 
 WAYS = get_args(get_type_hints(SolverOptions)["warm"])
@@ -177,6 +179,38 @@ def test_every_outcome_but_ok_gives_advice() -> None:
     assert all(outcome.advice.endswith(".") for outcome in Outcome if outcome is not Outcome.OK)
     assert sorted(outcome.value for outcome in Outcome) == list(range(len(Outcome)))
     assert Outcome(1) is Outcome.INFEASIBLE
+
+
+# ---- two bounds on one expression ---------------------------------------------------------------------------
+
+
+def test_bounds_on_one_expression_are_one_row_for_ipopt() -> None:
+    """Minimise (y0 + 2 y1 - 5 x)^2 + small, with y0 + 2 y1 bounded four times over."""
+
+    def rows(x: jax.Array, y: jax.Array) -> jax.Array:
+        both = y[0] + 2.0 * y[1]
+        return jnp.stack(
+            [both - 1.0, -both - x[0], 0.5 * y[0] - 2.0, both - 1.0 - x[0] ** 2, y[0] ** 2 - 9.0]
+        )
+
+    problem = Problem(
+        lambda x, y: (y[0] + 2.0 * y[1] - 5.0 * x[0]) ** 2 + 1e-2 * jnp.sum(y * y),
+        [-5.0, -5.0],
+        [5.0, 5.0],
+        inequality=rows,
+        box=([-1.0], [1.0]),
+    )
+    model = build_model(problem)
+    ranges = Ranges(model)
+    assert ranges.nlp.size1_out(1) == 3
+    lower, upper = ranges.bounds(np.array([0.5]))
+    assert (lower[-1], upper[-1]) == (-0.5, 1.0)
+    for x in (0.5, -0.5):
+        cold, warm = (Solver(model, SolverOptions(warm=way)).solve([x]) for way in ("none", "interior"))  # type: ignore[arg-type]
+        np.testing.assert_allclose(cold.inequality_dual, warm.inequality_dual, atol=1e-5)
+        assert cold.inequality_dual.argmax() == (0 if x > 0 else 1)
+        joined = ranges.join(cold.equality_dual, cold.inequality_dual)
+        np.testing.assert_array_equal(ranges.split(np.array([x]), joined)[1], cold.inequality_dual)
 
 
 # ---- starts ------------------------------------------------------------------------------------------------

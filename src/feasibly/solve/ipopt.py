@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from feasibly.solve.model import Model
 from feasibly.solve.outcome import Outcome
+from feasibly.solve.ranges import Ranges
 from feasibly.solve.records import Array, Attempt, SolverOptions, Start
 
 _OUTCOMES: Mapping[str, Outcome] = {
@@ -34,11 +36,11 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "warm_start_init_point": "yes",
         "max_iter": 100,  # a good start shows itself early
         "mu_init": 1e-4,
-        "warm_start_bound_push": 1e-3,
-        "warm_start_bound_frac": 1e-3,
-        "warm_start_slack_bound_push": 1e-3,
-        "warm_start_slack_bound_frac": 1e-3,
-        "warm_start_mult_bound_push": 1e-3,
+        "warm_start_bound_push": 1e-4,
+        "warm_start_bound_frac": 1e-4,
+        "warm_start_slack_bound_push": 1e-4,
+        "warm_start_slack_bound_frac": 1e-4,
+        "warm_start_mult_bound_push": 1e-4,
     },
     "other": {"mu_strategy": "adaptive", "nlp_scaling_method": "none", "bound_push": 0.1, "bound_frac": 0.1},
 }
@@ -55,9 +57,10 @@ class Ipopt:
         self.options = options
         self._solvers: dict[str, Any] = {}
         self._derivatives: dict[str, Any] = {}
-        zero, open_ = np.zeros(model.n_equalities), np.full(model.n_inequalities, -np.inf)
-        self._row_lower = np.concatenate([zero, open_])
-        self._row_upper = np.zeros(len(self._row_lower))
+
+    @functools.cached_property
+    def _ranges(self) -> Ranges:
+        return Ranges(self.model)
 
     def attempt(self, kind: str, x: Array, start: Start | None = None) -> Attempt:
         """Solve one row: `kind` is `cold`, `other`, or `warm` with a start.
@@ -66,23 +69,25 @@ class Ipopt:
             KeyboardInterrupt: Ctrl-C was pressed meanwhile.
         """
         solver, model = self._solver(kind), self.model
+        row_lower, row_upper = self._ranges.bounds(x)
         arguments = {
-            "p": x, "lbx": model.lower, "ubx": model.upper, "lbg": self._row_lower, "ubg": self._row_upper,
+            "p": x, "lbx": model.lower, "ubx": model.upper, "lbg": row_lower, "ubg": row_upper,
             "x0": model.start,
         }  # fmt: skip
         if start is not None:
             arguments["x0"] = np.clip(start.y, model.lower, model.upper)
-            arguments["lam_g0"] = np.concatenate([start.equality_dual, start.inequality_dual])
+            arguments["lam_g0"] = self._ranges.join(start.equality_dual, start.inequality_dual)
             arguments["lam_x0"] = start.upper_dual - start.lower_dual
         raw = solver(**arguments)
         statistics = solver.stats()
         if statistics["return_status"] in _INTERRUPTED:
             raise KeyboardInterrupt
-        rows, bounds = np.asarray(raw["lam_g"]).ravel(), np.asarray(raw["lam_x"]).ravel()
+        equality_dual, inequality_dual = self._ranges.split(x, np.asarray(raw["lam_g"]).ravel())
+        bounds = np.asarray(raw["lam_x"]).ravel()
         point = Start(
             y=np.asarray(raw["x"]).ravel(),
-            equality_dual=rows[: model.n_equalities],
-            inequality_dual=np.maximum(rows[model.n_equalities :], 0.0),
+            equality_dual=equality_dual,
+            inequality_dual=inequality_dual,
             lower_dual=np.maximum(-bounds, 0.0),
             upper_dual=np.maximum(bounds, 0.0),
         )
@@ -104,9 +109,9 @@ class Ipopt:
                 **_SETTINGS[kind],
             }
             if not self._derivatives:
-                self._derivatives = differentiate(self.model.nlp)
+                self._derivatives = differentiate(self._ranges.nlp)
             plugin_options = {**_QUIET, **self._derivatives, "ipopt": settings}
-            self._solvers[kind] = casadi.nlpsol(kind, "ipopt", self.model.nlp, plugin_options)
+            self._solvers[kind] = casadi.nlpsol(kind, "ipopt", self._ranges.nlp, plugin_options)
         return self._solvers[kind]
 
 
