@@ -26,8 +26,9 @@ from feasibly.train.task import Moment, Progress, Steps, Task, Trained
 CHUNK_SHARE = 0.01
 """A chunk of steps takes about this share of the budget."""
 
-PROBE_RATIO = 40.0
-"""How long a small method takes to compile, in units of `probe`; measured 15 to 25 on several machines' loads."""
+COMPILE_COST = 50.0
+"""How long a method takes to compile, in units of `probe`. On case57: `mae` 19, `lagrangian-dual` 27, `supervised-bnn` 37,
+`sandwich-dnn` 46, `sandwich-bnn` 72; about half of that on a toy problem."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ def drive(
     trials: int = 1,
     replay: Steps | None = None,
     progress: Progress | None = None,
-    compile_cost: float = PROBE_RATIO,
+    compile_cost: float = COMPILE_COST,
 ) -> Trained:
     """Train by gradient steps until the budget is spent, and return the best model found.
 

@@ -196,14 +196,14 @@ def _register_all() -> None:
     }
     for name, (summary, loss, constraints) in kinds.items():
         defaults = PenaltySettings(loss=loss, constraints=constraints)
-        register(Method(name, summary, defaults, _by_steps(_penalty, 40.0)))
+        register(Method(name, summary, defaults, _by_steps(_penalty, 30.0)))
     summary = "a network trained by turns on labels and on feasibility"
-    register(Method("sandwich-dnn", summary, SandwichSettings(), _by_steps(_sandwich_dnn, 60.0)))
+    register(Method("sandwich-dnn", summary, SandwichSettings(), _by_steps(_sandwich_dnn, 50.0)))
     summary = "a Bayesian network trained on labels"
     alone = BayesianSettings(rounds=0)
-    register(Method("supervised-bnn", summary, alone, _by_steps(_bayesian, 60.0), bayesian=True))
+    register(Method("supervised-bnn", summary, alone, _by_steps(_bayesian, 45.0), bayesian=True))
     summary = "a Bayesian network trained by turns on labels and on feasibility"
-    register(Method("sandwich-bnn", summary, BayesianSettings(), _by_steps(_bayesian, 80.0), bayesian=True))
+    register(Method("sandwich-bnn", summary, BayesianSettings(), _by_steps(_bayesian, 75.0), bayesian=True))
 
 
 _register_all()
