@@ -27,8 +27,8 @@ CHUNK_SHARE = 0.01
 """A chunk of steps takes about this share of the budget."""
 
 COMPILE_COST = 50.0
-"""How long a method takes to compile, in units of `probe`. On case57: `mae` 19, `lagrangian-dual` 27, `supervised-bnn` 37,
-`sandwich-dnn` 46, `sandwich-bnn` 72; about half of that on a toy problem."""
+"""How long a method takes to compile, in units of `probe`. On case57: `mae` 19, `lagrangian-dual` 27,
+`supervised-bnn` 37, `sandwich-dnn` 46, `sandwich-bnn` 72; about half of that on a toy problem."""
 
 
 @dataclass(frozen=True)
