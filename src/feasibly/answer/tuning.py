@@ -42,19 +42,32 @@ def fit_conditioner(
         seconds: no further frame is begun after this long.
     """
     began = time.monotonic()
-    h = problem.inequalities(labels.x, labels.y)
-    rows = candidates(problem, labels.y, h)
+    rows = candidates(problem, labels.y, problem.inequalities(labels.x, labels.y))
     middle = labels.x.mean(axis=0)
     spread = np.maximum(labels.x.std(axis=0), 1e-9)
     central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
     nu, lam = _multipliers(problem, labels, rows, central)
+    made = _centred(problem, _recipe(labels, rows, nu, lam, central), covariance, middle, labels)
+    if labels.lower is None:
+        nu, lam = _found_multipliers(made, labels, nu, lam)
+        centres = made.recipe.centres
+        made = Conditioner(
+            problem, replace(_recipe(labels, rows, nu, lam, central), centres=centres), covariance
+        )
+    starts = labels.y + _errors(covariance, len(labels.x), seed)
+    made = _choose_tilt(made, problem, covariance, labels, starts, began, seconds)
+    return _add_frames(made, problem, covariance, labels, nu, lam, starts, began, seconds)
+
+
+def _recipe(labels: Labels, rows: Rows, nu: Array, lam: Array, central: int) -> Recipe:
+    """What multipliers tell: the usual active set, how far instances stray from it, and how to predict them."""
     typical = np.abs(lam).max() if lam.size else 0.0
     threshold = np.maximum(0.1 * lam.std(axis=0), 1e-5 * typical)
     active = lam > threshold
     base = active.mean(axis=0) > 0.5
     differing = int(np.max(np.sum(active != base, axis=1), initial=0))
-    flips = min(len(rows), 8 * int(np.ceil((differing + 8) / 8)))
-    recipe = Recipe(
+    flips = min(len(rows), 8 * int(np.ceil((max(differing, len(rows) // 8) + 8) / 8)))
+    return Recipe(
         rows=rows,
         base=base,
         weight=float(np.mean(np.abs(labels.objective))) / TILTS[0],
@@ -65,10 +78,16 @@ def fit_conditioner(
         centres=((labels.x[central], labels.y[central], nu[central], lam[central]),),
         duals=fit_ridge(labels.x, np.concatenate([nu, lam], axis=1)),
     )
-    starts = labels.y + _errors(covariance, len(labels.x), seed)
-    made = _centred(problem, recipe, covariance, middle, labels)
-    made = _choose_tilt(made, problem, covariance, labels, starts, began, seconds)
-    return _add_frames(made, problem, covariance, labels, nu, lam, starts, began, seconds)
+
+
+def _found_multipliers(made: Conditioner, labels: Labels, nu: Array, lam: Array) -> tuple[Array, Array]:
+    """Labels that came without multipliers: polishing a label leaves it where it is and finds them."""
+    found = made.answer(labels.x, labels.y, polish=True, fresh=False)
+    kept = found.converged
+    if kept.sum() < 2:
+        return nu, lam
+    usual_nu, usual_lam = found.nu[kept].mean(axis=0), found.lam[kept].mean(axis=0)
+    return np.where(kept[:, None], found.nu, usual_nu), np.where(kept[:, None], found.lam, usual_lam)
 
 
 def _errors(covariance: Covariance, rows: int, seed: int) -> Array:
