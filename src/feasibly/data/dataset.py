@@ -165,13 +165,14 @@ class Dataset:
     # ---- columns ---------------------------------------------------------------------------------------
 
     def _column(self, name: str) -> NDArray[Any]:
-        return read_values(self._frame, name, self.path)
+        values = read_values(self._frame, name, self.path)
+        values.setflags(write=False)
+        return values
 
     def _answers(self, name: str) -> NDArray[Any]:
         values = self._column(name)
         if self.path is not None and not np.isfinite(values[self.solved]).all():
             raise StoreError(f"{self.path} is damaged: solved rows lack their {name}")
-        values.setflags(write=False)
         return values
 
     @functools.cached_property

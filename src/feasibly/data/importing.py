@@ -231,6 +231,11 @@ class Intake:
             first = f"; the first: {self._flags[0].where}: {self._flags[0].why}" if self._flags else ""
             raise ForeignDataError(f"no instance can be used as a label{first}")
         equality, inequality, objective = map(float, self._worst)
+        if self._rounding and equality > FEASIBILITY:
+            self.warnings.append(
+                f"the source has single precision, whose rounding alone puts power balances off by up to "
+                f"{equality:.1g} p.u.; solve the inputs anew for labels that are exact"
+            )
         report = ImportReport(
             source=self._source,
             rows=self.rows,
