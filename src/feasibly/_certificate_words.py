@@ -67,7 +67,7 @@ def _next(c: Certificate, made: AnswerPromise) -> Iterator[str]:
         yield (
             f"With probability {sure}, all {made.widths.size} outputs of the next instance's optimum lie together near "
             f"the answer, within {_by_block(c, made.widths)} (the widest of each kind, for a typical instance; predict "
-            f"gives the intervals; {made.labels} labels)."
+            f"gives the intervals; {made.joint.count if made.joint else made.labels} labels)."
         )
     if made.cross is not None:
         yield (

@@ -28,7 +28,8 @@ LEVEL = 0.01
 SMALL = 8
 """Batches with fewer rows are checked row by row only: they cannot say much about how they were drawn."""
 
-PERMUTATIONS = 999
+PERMUTATIONS = 399
+"""The fewest that can raise an alarm at that level: the check must not cost more than the answers."""
 NO_ANSWER = 1e150
 """Stands for the error of an instance that got no answer; larger than any other and still finite."""
 
