@@ -13,8 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from feasibly._cli import data_commands, model_commands
-from feasibly._cli.demo import demo
+from feasibly._cli.certify_command import certify
 from feasibly._cli.console import say
+from feasibly._cli.demo import demo
 from feasibly._version import __version__
 from feasibly.problem.errors import FeasiblyError
 
@@ -102,7 +103,8 @@ def _feasibly(
     """Fast stand-ins for a solver, learnt from a few hundred solved instances of one problem.
 
     The usual way: look at a grid (case), solve some instances of it (label), learn from them (train), and
-    answer new ones (predict). See how good the answers are with evaluate. Start with: feasibly demo
+    answer new ones (predict). evaluate measures the answers, certify says what may be promised of them.
+    Start with: feasibly demo
     """
 
 
@@ -117,6 +119,7 @@ app.add_typer(_importers, name="import", short_help="import solved instances")
 app.command("train", short_help="learn a proxy from solved instances")(model_commands.train)
 app.command("predict", short_help="answer the rows of a file")(model_commands.predict)
 app.command("evaluate", short_help="measure answers against solved instances")(model_commands.evaluate)
+app.command("certify", short_help="say what may be promised of the answers")(certify)
 
 
 def main() -> None:

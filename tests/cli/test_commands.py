@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,25 @@ def test_predict_by_the_default_answer_says_what_came_of_it(home: Path, tmp_path
     assert invoke(*words).exit_code == 2
     assert "Answered by:" in text(*words, "--force", "--answer", "auto")
     assert [entry.name for entry in out.parent.iterdir()] == ["out.csv"]
+
+
+def test_certify_keeps_its_promise_with_the_model(home: Path, tmp_path: Path) -> None:
+    model, out = tmp_path / "model", tmp_path / "out.csv"
+    shutil.copytree(home / "model", model)
+    words = ("certify", model, home / "rows", "--answers", "mean", "--confidence", 0.8, "--range", "y=3")
+    found = document(*words, "--no-save")
+    assert fb.Proxy.load(model).certificate is None
+    assert (found["confidence"], found["labels"], found["saved"]) == (0.8, 60 - LABELS, False)
+    assert "With probability 80 %" in text(*words)
+    kept = fb.Proxy.load(model).certificate
+    assert kept is not None
+    assert "--range gap_percent=R" in "\n".join(found["sentences"])
+    text("predict", model, home / "inputs.csv", "--out", out, "--answer", "mean")
+    written = read_table(out)
+    column = dict(zip(written.names, written.values, strict=True))
+    assert (column["lower_y0"] <= column["y0"]).all()
+    assert (column["y0"] <= column["upper_y0"]).all()
+    assert (column["gap_limit_percent"] == kept.answers["mean"].gap.limit).all()
 
 
 def test_the_demo_from_end_to_end(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ COMMANDS = [
     (("predict", "nowhere", "{home}/inputs.csv", "--out", "o.csv"), "there is no model at nowhere"),
     (("predict", "{home}/rows", "{home}/inputs.csv", "--out", "o.csv"), "is a dataset, not a model"),
     (("predict", "{home}/model", "nowhere.csv", "--out", "o.csv"), "there is no file nowhere.csv"),
-    (("predict", "{home}/model", "{home}/grid.m", "--out", "o.csv"), "grid.m must end in .csv, .parquet, .npz"),
+    (("predict", "{home}/model", "{home}/grid.m", "--out", "o.csv"), "grid.m must end in .csv, .parquet or .npz"),
     (("predict", "{home}/model", "{home}/inputs.csv", "--out", "o.xlsx"), "o.xlsx must end in .csv"),
     (("predict", "{home}/model", "{home}/inputs.csv", "--out", "{home}/inputs.csv"), "exists already"),
     (("predict", "{home}/model", "{home}/inputs.csv", "--out", "o.csv", "--answer", "magic"), "no answer 'magic'"),
@@ -68,6 +68,11 @@ COMMANDS = [
     (("evaluate", "{home}/model", "{home}/grid-rows"), "another problem"),
     (("evaluate", "{home}/model", "{home}/model"), "is a model, not a dataset"),
     (("evaluate", "{home}/model", "{home}/rows", "--answer", "magic"), "no answer 'magic'"),
+    (("certify", "{home}/model", "{home}/grid-rows"), "another problem"),
+    (("certify", "{home}/model", "{home}/rows", "--confidence", "1.5"), "confidence"),
+    (("certify", "{home}/model", "{home}/rows", "--confidence", "0.999"), "labels"),
+    (("certify", "{home}/model", "{home}/rows", "--answers", "magic"), "no answer 'magic'"),
+    (("certify", "{home}/model", "{home}/rows", "--range", "y=much"), "--range wants NAME=R"),
     (("evaluate", "{home}/model", "nowhere"), "there is no dataset at nowhere"),
 ]  # fmt: skip
 

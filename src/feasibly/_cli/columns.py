@@ -41,7 +41,7 @@ class Table:
 def check_ending(path: Path) -> None:
     """Refuse a file whose ending says nothing about its format."""
     if path.suffix.lower() not in _READERS:
-        raise FileError(f"{path.name} must end in {', '.join(_READERS)}, which says how it is written")
+        raise FileError(f"{path.name} must end in .csv, .parquet or .npz, which says how it is written")
 
 
 def read_table(path: Path) -> Table:

@@ -12,7 +12,7 @@ import typer
 
 from feasibly._cli.console import Meter, counted, emit, in_words, noticing_interrupt, say, show
 from feasibly._cli.files import FileError, check_target
-from feasibly._cli.options import ANSWERS, METHODS, AsJson, Data, Force, Model, Seed, Tolerance
+from feasibly._cli.options import ANSWERS, METHODS, AsJson, Data, Force, Model, Region, Seed, Tolerance
 from feasibly._cli.options import Answer as HowToAnswer
 from feasibly.problem.errors import FeasiblyError
 
@@ -164,6 +164,10 @@ def predict(
     answer: HowToAnswer = "conditioned",
     tolerance: Tolerance = 1e-4,
     seed: Seed = 0,
+    region: Annotated[
+        Region,
+        typer.Option("--region", help="Intervals of a certified model: for all outputs together, or each."),
+    ] = Region.joint,
     std: Annotated[
         bool, typer.Option("--std", help="Also write the standard deviation of every output.")
     ] = False,
@@ -177,7 +181,7 @@ def predict(
 
     Columns are matched by name (pd_12 and qd_12 are the load at bus 12, per unit); a row of the output has the
     model's outputs by name, the objective, the largest violation of any equality and any inequality, the outcome,
-    and the rung of the ladder that answered.
+    and the rung of the ladder that answered. A certified model adds the interval of every output.
     """
     from feasibly._cli.columns import check_ending, match_inputs, read_table, write_table
 
@@ -192,7 +196,7 @@ def predict(
         proxy = open_proxy(model)
         x = match_inputs(proxy.problem, table, ignore_extra=ignore_extra)
         meter.turn_to(f"answering {counted(len(x), 'instance')} ({answer})")
-        found = proxy.predict(x, answer, tolerance=tolerance, seed=seed)
+        found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, region=region.value)
         meter.turn_to(f"writing {out}")
         write_table(out, answer_columns(proxy.problem, found, std=std))
     summary = {
@@ -245,6 +249,8 @@ def answer_columns(problem: Problem, found: Answer, *, std: bool) -> Mapping[str
         "outcome": np.array([outcome.name for outcome in found.outcome]),
         "rung": np.array([str(rung) for rung in found.rung]),
     }
+    if found.gap_limit is not None:
+        columns["gap_limit_percent"] = np.array(found.gap_limit)
     extra = {"std": found.std if std else None, "lower": found.lower, "upper": found.upper}
     for kind, values in extra.items():
         if values is not None:

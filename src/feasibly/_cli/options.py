@@ -33,6 +33,13 @@ class EngineName(StrEnum):
     ray = "ray"
 
 
+class Region(StrEnum):
+    """What an interval holds for."""
+
+    joint = "joint"
+    each = "each"
+
+
 Case = Annotated[
     str, typer.Argument(metavar="CASE", help="pglib:case57_ieee, a grid file, or nonconvex:70,20,50.")
 ]
