@@ -185,8 +185,8 @@ class Solver:
                 yield self._try_interior(x, point)
             if self._centred:
                 yield self._try_interior(x, None)
-        elif way == "ipopt":
-            given += [] if nominal is None else [nominal]
+        else:
+            given += [nominal] if way == "ipopt" and nominal is not None else []
             for point in given:
                 yield self._ipopt.attempt("warm", x, point)
         if way != "none" and nominal is not None:
