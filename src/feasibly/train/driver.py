@@ -139,8 +139,9 @@ class _Run:
                     learner.validate(carries[stage.program], stage, self.task.seed)
                     seconds = self.clock.elapsed - begun
                 self.validation_seconds = max(self.validation_seconds, seconds)
-        wanted = max(CHUNK_SHARE * self.clock.budget, 10.0 * self.validation_seconds)
-        self.paces = {name: Pace(min(wanted, 0.1 * self.clock.budget)) for name in self.programs}
+        # Rarer validation where it is dear: it should take a few percent of the time at most.
+        wanted = max(CHUNK_SHARE * self.clock.budget, 30.0 * self.validation_seconds)
+        self.paces = {name: Pace(min(wanted, 0.05 * self.clock.budget)) for name in self.programs}
 
     def trial(self, index: int, end: float, replay: list[Mapping[str, Any]] | None) -> None:
         """Train once, until the clock shows `end` or along the recorded steps."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -128,4 +128,3 @@ class Trained:
     note: str = ""
     """What a user should know, in words; empty when all went as asked."""
     labels: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
