@@ -22,12 +22,6 @@ INEQUALITY_TOLERANCE = 1e-6
 POLISHED_CHANGE = 1e-9
 """An answer counts as polished when the last move changed its cost by less than this share."""
 
-FRESH_STEPS = 24
-FRESH_SHARE = 0.01
-FRESH_SIZE = 1500
-"""Rows that no frame reaches are linearised anew at every step: at most this share of a batch (and always the first
-few), on problems up to this many outputs. They lie near the edge of feasibility and cost a thousand others."""
-
 FIRST_STEPS = 4
 LATER_STEPS = 8
 POLISH_STEPS = 12
@@ -157,7 +151,7 @@ class Conditioner:
         y = np.where(self.problem.lower < self.problem.upper, mean, self.problem.lower)
         return State(y, nu, lam, np.tile(self.recipe.base, (len(x), 1)))
 
-    def answer(self, x: Array, mean: Array, *, polish: bool = False, fresh: bool = True) -> Conditioned:
+    def answer(self, x: Array, mean: Array, *, polish: bool = False) -> Conditioned:
         """Condition (or polish) every row, frame after frame until it converges; the rest are flagged."""
         state = self.start(x, mean)
         best = self._clipped(mean)
@@ -191,29 +185,8 @@ class Conditioner:
                 converged[left[done]] = True
                 self._keep_better(x, y, left[~done], state.y[~done])
                 state, left = _rows(state, ~done), left[~done]
-        if fresh and self.problem.n_outputs <= FRESH_SIZE:
-            for row in left[: max(4, int(FRESH_SHARE * len(x)))]:
-                reached, moves[row] = self._fresh(x[row], mean[row])
-                if reached is not None:
-                    y[row], nu[row], lam[row] = reached
-                    converged[row] = True
         std = np.broadcast_to(self.frame(0).std, y.shape)
         return Conditioned(y, converged, std, nu, lam, moves)
-
-    def _fresh(self, x: Array, mean: Array) -> tuple[tuple[Array, Array, Array] | None, int]:
-        """Newton steps with derivatives of the row's own: slow and sure, for the few that need it."""
-        state = self.start(x[None], mean[None])
-        for step in range(1, FRESH_STEPS + 1):
-            frame = self._build((x, state.y[0], state.nu[0], state.lam[0]))
-            state, residuals = self._iteration.run(frame, x[None], mean[None], state, 1, centred=False)
-            if not np.isfinite(state.y).all():
-                return None, step
-            small = (
-                residuals.equality[0] < EQUALITY_TOLERANCE and residuals.inequality[0] < INEQUALITY_TOLERANCE
-            )
-            if small and residuals.change[0] < 1e-7 and self._holds(x[None], state.y)[0]:
-                return (state.y[0], state.nu[0], state.lam[0]), step
-        return None, FRESH_STEPS
 
     def _clipped(self, mean: Array) -> Array:
         return np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.problem.lower, self.problem.upper)

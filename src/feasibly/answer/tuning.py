@@ -82,7 +82,7 @@ def _recipe(labels: Labels, rows: Rows, nu: Array, lam: Array, central: int) -> 
 
 def _found_multipliers(made: Conditioner, labels: Labels, nu: Array, lam: Array) -> tuple[Array, Array]:
     """Labels that came without multipliers: polishing a label leaves it where it is and finds them."""
-    found = made.answer(labels.x, labels.y, polish=True, fresh=False)
+    found = made.answer(labels.x, labels.y, polish=True)
     kept = found.converged
     if kept.sum() < 2:
         return nu, lam
@@ -105,7 +105,7 @@ def _centred(
     first = Conditioner(problem, recipe, covariance)
     mean = labels.y.mean(axis=0)[None]
     # Two rows, so that no batch of one has to be compiled before anyone asks for a single answer.
-    reached = first.answer(np.stack([middle, middle]), np.repeat(mean, 2, axis=0), polish=True, fresh=False)
+    reached = first.answer(np.stack([middle, middle]), np.repeat(mean, 2, axis=0), polish=True)
     if not reached.converged[0]:
         return first
     centre = (middle, reached.y[0], reached.nu[0], reached.lam[0])
@@ -145,7 +145,7 @@ def _choose_tilt(
         tried = (
             made if tau == made.recipe.tau else _with(made, problem, covariance, tau=tau, weight=cost / tau)
         )
-        found = tried.answer(labels.x[some], starts[some], fresh=False)
+        found = tried.answer(labels.x[some], starts[some])
         objective = problem.objectives(labels.x[some], found.y)
         gap = np.abs(objective - labels.objective[some]) / cost
         score = float(np.mean(np.minimum(tried.violation(labels.x[some], found.y), 1.0)) + np.mean(gap))
@@ -168,13 +168,13 @@ def _add_frames(
     seconds: float,
 ) -> Conditioner:
     """Where labels are not reached, the most central of those becomes another frame."""
-    missing = np.flatnonzero(~made.answer(labels.x, starts, polish=True, fresh=False).converged)
+    missing = np.flatnonzero(~made.answer(labels.x, starts, polish=True).converged)
     while len(missing) and len(made.recipe.centres) < FRAMES and time.monotonic() - began < 0.5 * seconds:
         scaled = labels.y[missing] / made.recipe.span
         chosen = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]
         centre = (labels.x[chosen], labels.y[chosen], nu[chosen], lam[chosen])
         tried = _with(made, problem, covariance, centres=(*made.recipe.centres, centre))
-        still = tried.answer(labels.x[missing], starts[missing], polish=True, fresh=False).converged
+        still = tried.answer(labels.x[missing], starts[missing], polish=True).converged
         if not still.any():
             break
         made, missing = tried, missing[~still]

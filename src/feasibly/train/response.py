@@ -43,7 +43,7 @@ def train_response(
             if clock.left < 0.2 * clock.budget:
                 break
             inputs = unlabelled[rows]
-            found = made.answer(inputs, model.predict(inputs).mean, polish=True, fresh=False)
+            found = made.answer(inputs, model.predict(inputs).mean, polish=True)
             kept = found.converged
             x, y = np.concatenate([x, inputs[kept]]), np.concatenate([y, found.y[kept]])
             nu.append(found.nu[kept])
