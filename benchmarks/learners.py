@@ -22,10 +22,10 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-import numpy as np
+import numpy as np  # noqa: E402 - the settings above are read at import
 
-import feasibly as fb
-from feasibly.problem.families import describe, rebuild
+import feasibly as fb  # noqa: E402
+from feasibly.problem.families import describe, rebuild  # noqa: E402
 
 TEST = 1000
 
@@ -62,7 +62,9 @@ def processor() -> str:
 
 
 def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return found.stdout.strip() or os.environ.get("FEASIBLY_COMMIT", "unknown")
 
 
@@ -76,7 +78,9 @@ def main() -> None:
     parser.add_argument("--unlabelled", type=int, default=2048)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--answers", default="mean,svp")
-    parser.add_argument("--set", action="append", default=[], help="a setting of the method, key=value in JSON")
+    parser.add_argument(
+        "--set", action="append", default=[], help="a setting of the method, key=value in JSON"
+    )
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     data = unpack(args.data)
@@ -116,7 +120,14 @@ def main() -> None:
         args.out.write_text(text + "\n")
     for row in rows:
         columns = "gap {gap_percent:.4f} % max eq {max_eq:.5f} mean eq {mean_eq:.6f} max ineq {max_ineq:.5f}"
-        print(args.method, row["answer"], columns.format(**row), "max bound", round(row["max_bound"], 5), file=sys.stderr)
+        print(
+            args.method,
+            row["answer"],
+            columns.format(**row),
+            "max bound",
+            round(row["max_bound"], 5),
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -46,12 +46,14 @@ def test_a_users_own_problem_is_passed_in_and_checked(toy, tmp_path):
 
 
 def test_training_rows_are_left_out_of_the_evaluation(toy):
-    problem, data, proxy = toy
+    _, data, proxy = toy
     found = fb.evaluate_proxy(proxy, data, "mean")
     assert found.metrics.count == data.n_labels - 40
     with pytest.raises(fb.FeasiblyError, match="every labelled row was used"):
         fb.evaluate_proxy(proxy, data.labelled(40), "mean")
-    assert {"method", "answer", "labels", "unlabelled", "budget_seconds", "train_seconds", "seed"} <= set(found.as_dict())
+    assert {"method", "answer", "labels", "unlabelled", "budget_seconds", "train_seconds", "seed"} <= set(
+        found.as_dict()
+    )
     json.dumps(found.as_dict())
 
 

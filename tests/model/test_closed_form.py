@@ -54,7 +54,9 @@ def test_gp_mean_is_the_textbook_posterior(data):
     gram = model.kernel.between(points, points) + model.noise * np.eye(len(x))
     fresh = np.random.default_rng(5).uniform(-1.0, 1.0, (6, 5))
     cross = model.kernel.between(inputs.apply(fresh) / np.sqrt(5), points)
-    assert np.allclose(model.predict(fresh).mean, outputs.undo(cross @ np.linalg.solve(gram, outputs.apply(y))))
+    assert np.allclose(
+        model.predict(fresh).mean, outputs.undo(cross @ np.linalg.solve(gram, outputs.apply(y)))
+    )
 
 
 @pytest.mark.parametrize("kernel", [Kernel("rbf", 0.5, 1.3), Kernel("arccosine", 0.7, 1.0)])

@@ -15,13 +15,17 @@ def reference(matrix, q):
     """min 1/2 lam'(M + e I)lam - q'lam, lam >= 0, row by row."""
     scale = 1.0 / np.sqrt(np.diag(matrix))
     root = np.linalg.cholesky(matrix * scale[:, None] * scale + HARD * np.eye(len(matrix)))
-    return np.stack([scale * nnls(root.T, np.linalg.solve(root, scale * column))[0] for column in q.T], axis=1)
+    return np.stack(
+        [scale * nnls(root.T, np.linalg.solve(root, scale * column))[0] for column in q.T], axis=1
+    )
 
 
 def run(matrix, base, q, flips):
     with double():
         size, rows = q.shape
-        found = solve(pivot(matrix, base), jnp.asarray(q), jnp.zeros((size, rows)), jnp.zeros((size, rows), bool), flips)
+        found = solve(
+            pivot(matrix, base), jnp.asarray(q), jnp.zeros((size, rows)), jnp.zeros((size, rows), bool), flips
+        )
     return [np.asarray(part) for part in found]
 
 
@@ -39,7 +43,9 @@ def test_agrees_with_nonnegative_least_squares(seed, size, share):
     scale = np.abs(expected).max(axis=0) + 1e-12
     assert np.all(np.abs(lam - expected)[:, settled] / scale[settled] < 1e-6)
     assert np.all(lam >= 0.0)
-    assert np.array_equal(lam[:, settled] > 1e-9 * scale[settled], (active & (lam > 1e-9 * scale))[:, settled])
+    assert np.array_equal(
+        lam[:, settled] > 1e-9 * scale[settled], (active & (lam > 1e-9 * scale))[:, settled]
+    )
 
 
 def test_rows_that_say_the_same_twice_do_no_harm():

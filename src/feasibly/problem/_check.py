@@ -12,8 +12,8 @@ import numpy as np
 from jax.experimental import checkify
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.problem.errors import Fault, is_spread
 from feasibly.precision import double, twin
+from feasibly.problem.errors import Fault, is_spread
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem

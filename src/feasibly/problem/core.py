@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.problem.errors import Fault, ProblemError, is_spread
 from feasibly.precision import double, twin
+from feasibly.problem.errors import Fault, ProblemError, is_spread
 
 Function = Callable[[Any, Any], Any]
 """A function of one input `x` and one decision `y`, written in `jax.numpy`."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from feasibly.problem._costs import Costs
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.grid import Grid
 from feasibly.problem.nonconvex import nonconvex
-from feasibly.problem._costs import Costs
 from feasibly.problem.read import read_grid
 
 
