@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from feasibly.problem.precision import double, twin
+from feasibly.precision import double, twin
 
 _NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "complex128": np.complex64}
 
