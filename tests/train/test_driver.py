@@ -132,9 +132,18 @@ def _drive(
     return done, clock
 
 
-@pytest.mark.parametrize("budget", [2.0, 5.0, 17.0, 60.0])
-@pytest.mark.parametrize("step_seconds", [1e-4, 0.02, 0.15])
-@pytest.mark.parametrize("trials", [1, 3])
+@pytest.mark.parametrize(
+    ("budget", "step_seconds", "trials"),
+    [
+        (2.0, 1e-4, 1),
+        (2.0, 0.02, 3),
+        (2.0, 0.15, 1),
+        (5.0, 0.02, 1),
+        (17.0, 0.15, 3),
+        (60.0, 1e-3, 3),
+        (60.0, 0.15, 1),
+    ],
+)
 def test_budget_is_kept(budget, step_seconds, trials):
     time = FakeTime()
     _, clock = _drive(budget, time, Walker(time, step_seconds), trials=trials)
