@@ -132,17 +132,24 @@ def test_repair_keeps_every_method_within_bounds():
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("name", "changes"),
     [
-        {"chained": False, "keep": "elbo", "patience_sup": 3, "sup_feasibility": 0.1, "closing_share": 0.0},
-        {"estimator": "local", "unlabelled_batch": 16, "batch": 16, "free_biases": True, "output_bias": True},
+        (
+            "sandwich-bnn",
+            {
+                "chained": False,
+                "keep": "elbo",
+                "patience_sup": 3,
+                "sup_feasibility": 0.1,
+                "free_biases": True,
+            },
+        ),
+        ("supervised-bnn", {"estimator": "local", "batch": 16, "output_bias": True, "hidden_layers": 1}),
     ],
 )
-def test_settings_of_the_bayesian_learners_run(changes):
+def test_settings_of_the_bayesian_learners_run(name, changes):
     task = _task()
-    done = train(
-        task, "sandwich-bnn", 60.0, settings=BAYESIAN | changes, replay=_steps("sandwich-bnn", [20, 20])
-    )
+    done = train(task, name, 60.0, settings=BAYESIAN | changes, replay=_steps(name, [20, 20]))
     assert np.isfinite(done.history[-1]["loss"])
     assert np.isfinite(_metrics(task, done.model).gap_percent)
 
