@@ -74,6 +74,9 @@ class Drawing:
     def image(self, kind: str = "svg") -> bytes:
         """The figure as `svg`, `png` or `pdf`, the same bytes on every run."""
         with style():
+            # Laid out once and for all: every format, and every call, then has the same proportions.
+            self.figure.draw_without_rendering()
+            self.figure.set_layout_engine("none")
             out = io.BytesIO()
             metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[kind]
             self.figure.savefig(out, format=kind, dpi=200, metadata=metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ def scale_words(request: Request) -> list[str]:
 
 def labelled(case: str, need: int, request: Request) -> Dataset:
     """The first `need` solved draws of a case, from the cache or solved now."""
-    path = request.out / "labels" / (case.replace(":", "-").replace(",", "-") + ".zarr")
+    path = request.out / "labels" / f"{re.sub(r'[^a-zA-Z0-9_]+', '-', case).strip('-')}.zarr"
     problem = load_problem(case)
     data = Dataset.open(path) if path.exists() else None
     drawn = need

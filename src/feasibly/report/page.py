@@ -281,8 +281,8 @@ def readme_table(folder: Path) -> str:
         text += [
             "",
             "Averages over unseen instances; violations per unit, over all constraints (the published row counts "
-            "bounds alone); feasible means every violation below 1e-4; training is wall-clock time on the machine of the "
-            "run. All rows, machines, commits and scales: [docs/results.md](docs/results.md).",
+            "bounds alone); feasible means every violation below 1e-4; training is wall-clock time. "
+            "All rows, machines, commits and scales: [docs/results.md](docs/results.md).",
         ]
     else:
         text.append("Measured tables appear here once a comparison is kept in `benchmarks/results`.")

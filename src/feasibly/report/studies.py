@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def _posteriors(
 
 
 def _case(table: PublishedTable) -> str:
-    return table.case.partition(":")[2].partition("_")[0]
+    return Path(table.case.rpartition(":")[2]).stem.partition("_")[0]
 
 
 def study_mpv(request: Request) -> Made:
