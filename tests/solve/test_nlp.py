@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 import feasibly.solve
+from feasibly.precision import double, twin
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import load_problem
-from feasibly.precision import double, twin
 from feasibly.problem.sampling import sample
 from feasibly.solve import Outcome, Solution, Solver, SolverOptions, Start, solve
 from feasibly.solve.ipopt import Ipopt
