@@ -8,7 +8,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,7 @@ class Section:
     table: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
     plots: Sequence[Plot] = ()
-    list: Sequence[str] = ()
-    code: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    parts: Sequence[Mapping[str, Any]] = ()
 
 
 def write_report(
@@ -59,6 +57,7 @@ def write_report(
     command: str | None = None,
     seconds: Mapping[str, float] | None = None,
     solver_seconds: float | None = None,
+    solver_name: str = "IPOPT from a cold start",
     certificate: Any = None,
     notes: Sequence[str] = (),
 ) -> Path:
@@ -74,7 +73,8 @@ def write_report(
         title: of the page.
         command: what made it; the command line of this process unless told.
         seconds: what took time apart from training, by name: `{"labels": 12.0}`.
-        solver_seconds: what the solver takes for one instance; the labels' own mean time unless told.
+        solver_seconds: what a solver takes for one instance; the labels' own mean time unless told.
+        solver_name: which solver `solver_seconds` is of.
         certificate: what is promised; that of the proxy unless told.
         notes: sentences for the reader.
 
@@ -86,6 +86,7 @@ def write_report(
         raise ReportError("a report needs evaluations or a comparison with rows")
     story = tell(
         data, found, comparison, main=main, seconds=seconds or {}, solver_seconds=solver_seconds,
+        solver_name=solver_name,
         certificate=certificate, notes=notes,
     )  # fmt: skip
     sections = _sections(story, command or _command())
@@ -124,11 +125,11 @@ def _sections(story: Story, command: str) -> list[Section]:
         Section("grid", "Where on the grid", plots=_plots(story.grid)),
         Section("bounds", "Mean error and its bounds", text=story.bound_words, plots=_plots(story.bounds)),
         Section("learning", "How it learnt", text=story.learning_words, plots=_plots(story.learning)),
-        Section("promise", "What is promised", text=story.promise_words, list=story.promise),
+        Section("promise", "What is promised", text=story.promise_words, parts=story.promise),
         Section("words", "What the words mean", facts=story.words),
         Section("made", "How this page was made", facts=made),
     ]  # fmt: skip
-    return [p for p in parts if p.text or p.facts or p.table or p.plots or p.list]
+    return [p for p in parts if p.text or p.facts or p.table or p.plots or p.parts]
 
 
 def _plots(drawings: Iterable[Drawing]) -> list[Plot]:

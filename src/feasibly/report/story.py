@@ -55,7 +55,7 @@ class Story:
     bound_words: Sequence[str] = ()
     learning: Sequence[Drawing] = ()
     learning_words: Sequence[str] = ()
-    promise: Sequence[str] = ()
+    promise: Sequence[Mapping[str, Any]] = ()
     promise_words: Sequence[str] = ()
 
 
@@ -78,6 +78,7 @@ def tell(
     main: str,
     seconds: Mapping[str, float],
     solver_seconds: float | None,
+    solver_name: str,
     certificate: Any,
     notes: Sequence[str],
 ) -> Story:
@@ -91,18 +92,19 @@ def tell(
     )
     material = _gather(evaluations, comparison)
     solver = solver_seconds if solver_seconds else _solver_seconds(data)
+    who = solver_name if solver_seconds else "the solver that made the labels"
     promised = (
         certificate if certificate is not None else getattr(chosen and chosen.proxy, "certificate", None)
     )
     headline = _headline(material.rows, chosen, main)
     return Story(
-        lead=words.lead(problem, headline, solver),
-        cards=words.cards(headline, solver),
+        lead=words.lead(problem, headline, solver, who),
+        cards=words.cards(headline, solver, who),
         asked=words.asked(data, material.rows, headline),
         notes=[*notes, *dict.fromkeys(material.notes)],
         time=[draw_budget(_spent(material, seconds))] if material.seconds or seconds else [],
         time_words=words.time_words(headline),
-        table=words.table(material.rows, solver),
+        table=words.table(material.rows, solver, who),
         table_words=words.table_words(per_unit),
         spread=_spreads(material, main, per_unit),
         spread_words=[SPREAD_WORDS],
@@ -305,5 +307,17 @@ def _learning(material: _Material, per_unit: bool) -> dict[str, Any]:
 def _promise(certificate: Any) -> dict[str, Any]:
     if certificate is None:
         return {"promise_words": ["Nothing: no certificate was made; feasibly certify makes one."]}
-    lines = [line.strip(" -*") for line in str(certificate.describe()).splitlines() if line.strip()]
-    return {"promise": lines}
+    return {"promise": _parts(str(certificate.describe()))}
+
+
+def _parts(text: str) -> list[dict[str, Any]]:
+    """Sentences as paragraphs, lines that start with a dash as lists, lines that end in a colon as headings."""
+    parts: list[dict[str, Any]] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if not line.startswith("- "):
+            parts.append({"head": line.rstrip(":")} if line.endswith(":") else {"words": line})
+        elif parts and "items" in parts[-1]:
+            parts[-1]["items"].append(line[2:])
+        else:
+            parts.append({"items": [line[2:]]})
+    return parts

@@ -20,14 +20,14 @@ RUNGS: Mapping[str, str] = {
 }
 
 
-def lead(problem: Problem, row: Mapping[str, Any], solver: float | None) -> str:
-    """The result in a sentence or two."""
+def lead(problem: Problem, row: Mapping[str, Any], solver: float | None, who: str) -> str:
+    """The result in a sentence or two; `who` names the solver that takes `solver` seconds."""
     if not row:
         return f"Nothing could be measured for {problem.name}; the table says why."
     speed = ""
     each = row["predict_seconds_per_instance"]
     if solver and each:
-        speed = f", at {duration(each)} an instance where the solver that made the labels takes {duration(solver)}"
+        speed = f", at {duration(each)} an instance where {who} takes {duration(solver)}"
     return (
         f"A proxy for {problem.name} learnt from {row['labels']:,} solved instances. On {row['count']:,} others, "
         f"unseen until then, its {row['answer']} answers cost {_gap(row['gap_percent'])} more or less than the optimum "
@@ -40,7 +40,7 @@ def _gap(value: float) -> str:
     return f"{value:.3f} %" if value >= 1e-3 else f"{value:.0e} %"
 
 
-def cards(row: Mapping[str, Any], solver: float | None) -> list[dict[str, str]]:
+def cards(row: Mapping[str, Any], solver: float | None, who: str) -> list[dict[str, str]]:
     """The figures that matter most."""
     if not row:
         return []
@@ -59,7 +59,7 @@ def cards(row: Mapping[str, Any], solver: float | None) -> list[dict[str, str]]:
     if solver and row["predict_seconds_per_instance"]:
         times = solver / row["predict_seconds_per_instance"]
         shown = f"{times:,.0f}" if times >= 10.0 else f"{times:.2g}"
-        cards.append({"value": f"{shown} x", "name": "the speed of the solver that made the labels"})
+        cards.append({"value": f"{shown} x", "name": f"the speed of {who}"})
     return cards
 
 
@@ -111,7 +111,7 @@ def time_words(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def table(rows: Iterable[Mapping[str, Any]], solver: float | None) -> dict[str, Any]:
+def table(rows: Iterable[Mapping[str, Any]], solver: float | None, who: str) -> dict[str, Any]:
     """The table of all rows for the page, with the time of the solver beneath."""
     lines = summarise(rows)
     best = {column.key: best_of(lines, column) for column in COLUMNS}
@@ -129,7 +129,7 @@ def table(rows: Iterable[Mapping[str, Any]], solver: float | None) -> dict[str, 
         body.append({"cells": cells, "new": bool(before) and line.method != before})
         before = line.method
     if solver:
-        cells = [{"text": "solver", "kind": ""}, {"text": "labels", "kind": ""}]
+        cells = [{"text": who, "kind": "", "span": 2}]  # type: ignore[dict-item]
         cells += [{"text": "", "kind": ""} for _ in COLUMNS[:-1]]
         body.append({"cells": [*cells, {"text": duration(solver), "kind": ""}], "new": True})
     return {"head": ["Method", "Answer", *(column.title for column in COLUMNS)], "rows": body, "words": 2}
