@@ -165,15 +165,6 @@ def test_train_saves_what_it_tells(home: Path) -> None:
     assert found["interrupted"] is False
 
 
-def test_settings_reach_the_method(home: Path, tmp_path: Path) -> None:
-    words = ("train", home / "rows", "--method", "mse", "--budget", 3, "--out", tmp_path / "model")
-    done = invoke(*words, "--set", "learning_rate=0.003", "--unlabelled", 10)
-    assert done.exit_code == 0, done.output
-    record = fb.Proxy.load(tmp_path / "model").record
-    assert record.settings["learning_rate"] == 0.003
-    assert (record.method, record.unlabelled) == ("mse", 10)
-
-
 def test_evaluate_is_the_library_s(home: Path) -> None:
     found = document("evaluate", home / "model", home / "rows", "--answer", "mean")
     proxy, data = fb.Proxy.load(home / "model"), fb.Dataset.open(home / "rows")
@@ -235,7 +226,6 @@ def test_predict_by_the_default_answer_says_what_came_of_it(home: Path, tmp_path
     assert "7 instances" in shown
     assert "7 OK: every constraint holds." in shown
     assert invoke(*words).exit_code == 2
-    assert "Answered by:" in text(*words, "--force", "--answer", "auto")
     assert [entry.name for entry in out.parent.iterdir()] == ["out.csv"]
 
 
@@ -249,7 +239,8 @@ def test_certify_keeps_its_promise_with_the_model(home: Path, tmp_path: Path) ->
     assert "With probability 80 %" in text(*words)
     kept = fb.Proxy.load(model).certificate
     assert kept is not None
-    assert "--range gap_percent=R" in "\n".join(found["sentences"])
+    assert any("--range NAME=R" in sentence for sentence in found["sentences"])
+    assert not any("ranges=" in sentence for sentence in found["sentences"])
     text("predict", model, home / "inputs.csv", "--out", out, "--answer", "mean")
     written = read_table(out)
     column = dict(zip(written.names, written.values, strict=True))
@@ -261,9 +252,10 @@ def test_certify_keeps_its_promise_with_the_model(home: Path, tmp_path: Path) ->
 def test_the_demo_from_end_to_end(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On three buses and a few rows; then the first command that it suggests."""
     monkeypatch.chdir(tmp_path)
-    small = {"CASE": str(home / "grid.m"), "DRAWN": 40, "LABELS": 28, "TESTS": 10, "TIMED": 3, "BUDGET": 20.0}
+    small = {"CASE": str(home / "grid.m"), "DRAWN": 50, "LABELS": 28, "TESTS": 10, "TIMED": 3, "BUDGET": 20.0}
     for name, value in small.items():
         monkeypatch.setattr(demo_module, name, value)
+    monkeypatch.setattr(demo_module, "CERTIFIED", "mean")  # which compiles nothing
     monkeypatch.setattr(
         demo_module, "RUNGS", {key: demo_module.RUNGS[key] for key in ("mean", "conditioned")}
     )
@@ -274,8 +266,5 @@ def test_the_demo_from_end_to_end(home: Path, tmp_path: Path, monkeypatch: pytes
     words = suggested.split("dispatch.csv")[0].split()[1:]
     text(*words, "dispatch.csv", "--answer", "mean")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["dispatch.csv", "feasibly-demo"]
-    assert sorted(entry.name for entry in (tmp_path / "feasibly-demo").iterdir()) == [
-        "loads.csv",
-        "model",
-        "rows.zarr",
-    ]
+    made = sorted(entry.name for entry in (tmp_path / "feasibly-demo").iterdir())
+    assert made == ["loads.csv", "model", "report.html", "rows.zarr"]

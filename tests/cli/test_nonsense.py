@@ -12,7 +12,8 @@ import pytest
 from feasibly._cli.columns import match_inputs, read_table, write_table
 from feasibly._cli.console import counted, in_words, plain
 from feasibly._cli.files import FileError, writing
-from feasibly._cli.model_commands import parse_settings
+from feasibly._cli.model_commands import outcome_lines, parse_settings
+from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from tests.cli.conftest import CASE, invoke
@@ -217,6 +218,20 @@ def test_files_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot be written"), writing(target / "below") as partial:
         pytest.fail("a file is no folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.csv", "folder"]
+
+
+def test_what_became_of_answers_in_words() -> None:
+    kinds = (AnswerOutcome.OK, AnswerOutcome.OK, AnswerOutcome.INFEASIBLE)
+    none = np.zeros(3)
+    found = Answer(
+        np.zeros((3, 1)), np.zeros((3, 1)), none, none, none, kinds, ("conditioned", "solved", "solved"), 0.1
+    )
+    assert outcome_lines(found, "auto") == [
+        "  2 OK: every constraint holds.",
+        f"  1 INFEASIBLE: {AnswerOutcome.INFEASIBLE.advice}",
+        "  Answered by: conditioned 1, solved 2.",
+    ]
+    assert len(outcome_lines(found, "solved")) == 2
 
 
 def test_numbers_in_words() -> None:

@@ -115,7 +115,7 @@ def test_ctrl_c_while_labelling_keeps_what_was_solved(tmp_path: Path) -> None:
 
 def test_ctrl_c_while_training_saves_the_best_so_far(home: Path, tmp_path: Path) -> None:
     words = ("train", home / "rows", "--method", "mse", "--budget", 120, "--out", tmp_path / "model")
-    process = start(*words, folder=tmp_path)
+    process = start(*words, "--set", "learning_rate=0.003", "--unlabelled", 10, folder=tmp_path)
     assert process.stderr is not None
     seen = ""
     while process.poll() is None and "step" not in seen:
@@ -129,6 +129,8 @@ def test_ctrl_c_while_training_saves_the_best_so_far(home: Path, tmp_path: Path)
     record = fb.Proxy.load(tmp_path / "model").record
     assert record.history
     assert "interrupted" in record.note
+    assert record.settings["learning_rate"] == 0.003
+    assert (record.method, record.unlabelled) == ("mse", 10)
 
 
 def test_killed_while_writing_answers(home: Path, tmp_path: Path) -> None:

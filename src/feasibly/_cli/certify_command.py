@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -84,7 +83,7 @@ def certify(
             meter.turn_to(f"writing {model}")
             proxy.save(model, overwrite=True)
     # The sentences speak Python; here the same is an option.
-    sentences = re.sub(r"ranges=\{'(\w+)': R\}", r"--range \1=R", made.describe())
+    sentences = made.describe().replace("ranges={name: R}", "--range NAME=R")
     if json:
         emit(made.as_dict() | {"sentences": sentences.splitlines(), "saved": save})
         return
