@@ -67,7 +67,7 @@ def study(problem: fb.Problem, data: fb.Dataset, method: str, budget: float, spl
     for answer in ANSWERS:
         trust = rule.trusts if answer == "auto" else None
         before = split.score(proxy._ladder.answer(data.x[aside], answer, trust=trust), data.objective[aside])
-        shapes[answer] = split.find_shape(before, data.y[aside], floor, 0.95)
+        shapes[answer] = split.find_shape(before, data.y[aside], floor)
     coverage = [
         {"answer": answer, **row}
         for answer in ANSWERS
@@ -385,8 +385,9 @@ def render(result: Mapping[str, Any]) -> str:
 def _table_mpv(studies: list[tuple[str, Any]]) -> str:
     lines = [
         "Is the variance of the error at most 2 MPV? The MPV is that of 500 posterior draws; alpha = total variance / "
-        "MPV (median over outputs, and the largest; inf where the posterior never moves and the optimum does); in "
-        "brackets with the noise that the model itself states added to the MPV.",
+        "MPV (median over outputs, and the largest: huge where an output sat at a bound in training, so that the "
+        "posterior has no spread, and leaves it later); in brackets with the noise that the model itself states added "
+        "to the MPV.",
         "",
         "| case | method | outputs | alpha as the paper writes it | alpha | above 2 |",
         "|---|---|---|---|---|---|",

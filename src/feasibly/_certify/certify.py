@@ -275,7 +275,7 @@ def _promise(
     floor = split.floor_of(proxy)
     everything = split.score(work.answer(data.x[usable], answer, rule), data.objective[usable])
     before, after = everything.take(np.arange(aside)), everything.take(np.arange(aside, len(usable)))
-    shape = split.find_shape(before, data.y[usable[:aside]], floor, asked.confidence)
+    shape = split.find_shape(before, data.y[usable[:aside]], floor)
     each, joint = split.next_outputs(after, data.y[usable[aside:]], floor, asked.confidence, shape)
     scored, rows = after, usable[aside:]
     if answer != "auto":  # nothing else depends on the labels set apart

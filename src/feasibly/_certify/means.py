@@ -23,7 +23,7 @@ NO_RANGE = (
 DRAWN = 512
 """Rows that posterior draws are made for; a variance averaged over more changes little and costs as much again."""
 
-_ROUNDING = 1e-12
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,9 @@ def predictive_spread(model: Model, x: Array, draws: int, seed: int) -> tuple[Sp
         variance = squares / len(by_draw)
         # Rounding is no spread: an output that never moved in training has none.
         variance[variance < (_ROUNDING * np.maximum(1.0, np.abs(mean))) ** 2] = 0.0
-        return Spread(belief.mean, variance, np.stack(by_draw)), f"{draws} posterior draws"
+        over = np.stack(by_draw)
+        still = variance.max(axis=0, initial=0.0) == 0.0
+        over[:, still] = over[:, still].mean(axis=0)
+        return Spread(belief.mean, variance, over), f"{draws} posterior draws"
     except NoPosteriorError:
         return Spread(belief.mean, belief.std**2), "the stated variance of a model without a posterior"

@@ -23,6 +23,9 @@ FLOOR = 1e-3
 SILENT = 1e-9
 """Smallest scale of an output that never erred in training (a fixed one), in its own units."""
 
+SHAPE = 0.1
+"""No output's residuals are taken for smaller than this share of the median output's."""
+
 EASY = 1e-6
 """Smallest difficulty of an instance; below this, violations are rounding."""
 
@@ -85,14 +88,18 @@ def next_outputs(
     return each, replace(joint, quantile=joint.quantile * shape)
 
 
-def find_shape(scored: Scored, truth: Array, floor: Array, confidence: float) -> Array:
-    """The size of each output's residuals in units of its scale, positive, from labels not calibrated on."""
+def find_shape(scored: Scored, truth: Array, floor: Array) -> Array:
+    """The size of each output's residuals in units of its scale, positive, from labels not calibrated on.
+
+    The root mean square: a quantile would miss outputs that sit at a bound on most instances and leave it on a few,
+    and those few would then decide the joint region.
+    """
     rows = scored.answered
     if not rows.any():
         return np.ones(truth.shape[1])
     size = np.maximum(np.nan_to_num(scored.std[rows]), floor)
-    found = np.quantile(np.abs(truth[rows] - scored.y[rows]) / size, confidence, axis=0)
-    least = 1e-3 * float(np.median(found)) or 1e-6
+    found = np.sqrt(np.mean(((truth[rows] - scored.y[rows]) / size) ** 2, axis=0))
+    least = SHAPE * float(np.median(found)) or SILENT
     return np.asarray(np.maximum(found, least))
 
 
