@@ -27,6 +27,9 @@ WIDE = 110
 READABLE = 100
 """Columns beyond which a paragraph is hard to read."""
 
+BAR = 16
+"""Columns of a progress bar."""
+
 QUIET = 2.0
 """Seconds after which a wait has to show that something is happening."""
 
@@ -149,7 +152,9 @@ class Meter:
         """Say how far it is, in words and, where that is known, as a part of a whole."""
         self._note = note
         if self._bar is not None:
-            self._bar.update(self._task, note=note, completed=done, total=total)
+            room = self._bar.console.width - len(self._doing) - BAR - 14
+            shown = note if len(note) <= room else note[: max(room - 3, 0)] + "..."
+            self._bar.update(self._task, note=shown, completed=done, total=total)
 
     def turn_to(self, doing: str) -> None:
         """Say that something else is being done from here on."""
@@ -174,7 +179,7 @@ class Meter:
             self._bar = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=BAR),
                 TimeElapsedColumn(),
                 TextColumn("{task.fields[note]}", markup=False),
                 console=console,

@@ -91,8 +91,8 @@ def label(
             meter.turn_to("preparing the solver")
             return
         left = progress.seconds_left
-        words = [f"{progress.done} of {progress.total}", f"{progress.rate:.1f} rows a second"]
-        words += [f"{in_words(left)} left"] if left else []
+        words = [f"{progress.done} of {progress.total}", f"{progress.rate:.3g} rows a second"]
+        words += [f"{in_words(max(round(left), 1))} left"] if left else []
         words += [f"{progress.failed} without a solution"] if progress.failed else []
         meter.turn_to("solving")
         meter.tell(", ".join(words), progress.done, progress.total)

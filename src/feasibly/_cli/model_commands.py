@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as text
 import math
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,11 +76,18 @@ def train(
         raise FileError(f"{out} is not a saved proxy and will not be replaced; choose another path")
     with noticing_interrupt() as pressed, Meter(f"opening {data}") as meter:
         rows = fb.Dataset.open(data)
-        meter.turn_to(f"training {method} for at most {in_words(budget)}")
-        proxy = fb.fit(
-            rows.problem, rows, method, budget=budget, seed=seed, labels=labels, unlabelled=unlabelled,
-            trials=trials, progress=lambda moment: meter.tell(*_training_line(moment)), **chosen,
-        )  # fmt: skip
+        meter.turn_to(f"training {method}")
+        meter.tell(f"at most {in_words(budget)}")
+        after = threading.Timer(budget, meter.turn_to, ["finding the constants that answers need"])
+        after.daemon = True
+        after.start()
+        try:
+            proxy = fb.fit(
+                rows.problem, rows, method, budget=budget, seed=seed, labels=labels, unlabelled=unlabelled,
+                trials=trials, progress=lambda moment: meter.tell(*_training_line(moment)), **chosen,
+            )  # fmt: skip
+        finally:
+            after.cancel()
         meter.turn_to(f"writing {out}")
         proxy.save(out, overwrite=force)
     record = proxy.record
@@ -105,14 +113,18 @@ def train(
 
 
 def _training_line(moment: Moment) -> tuple[str, float, float]:
-    """What can be said of a moment of training, and how much of the budget has gone."""
-    words = [f"trial {moment.trial + 1}"] if moment.trial else []
-    words += [f"round {moment.round}", moment.stage, f"step {moment.step}", f"loss {moment.loss:.3g}"]
-    known = {name: value for name, value in moment.validation.items() if math.isfinite(value)}
-    words += [f"validation {name} {value:.3g}" for name, value in list(known.items())[:2]]
+    """What can be said of a moment of training, the most wanted first, and how much of the budget has gone."""
     left = max(moment.seconds_left, 0.0)
-    words.append(f"{in_words(round(left))} left")
+    words = [f"{in_words(round(left))} left" if left >= 0.5 else "nearly done"]
+    words += [f"trial {moment.trial + 1}"] if moment.trial else []
+    words += [f"round {moment.round} {moment.stage}", f"step {moment.step}", f"loss {moment.loss:.2g}"]
+    judged = {name.removeprefix("mean_"): value for name, value in moment.validation.items()}
+    words += [f"{short} {judged[name]:.2g}{unit}" for name, short, unit in _SHOWN if name in judged]
     return ", ".join(words), moment.seconds, moment.seconds + left
+
+
+_SHOWN = (("gap_percent", "gap", " %"), ("max_eq", "max eq", ""))
+"""What is told of the validation rows while training runs."""
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
@@ -209,7 +221,8 @@ def predict(
         emit(summary)
     else:
         show(
-            f"{counted(len(found), 'instance')} of {proxy.problem.name} answered in {in_words(found.seconds)}: {out}."
+            f"{counted(len(found), 'instance')} of {proxy.problem.name} answered in {in_words(found.seconds)}, "
+            f"start-up included: {out}."
         )
         show(*outcome_lines(found, answer))
     for warning in found.warnings:
@@ -324,7 +337,7 @@ def evaluate(
         "",
         metrics_table(proxy.problem, metrics),
         "",
-        f"{metrics.share_feasible:.1%} of the answers keep every constraint to within 1e-4; "
+        f"{100.0 * metrics.share_feasible:.1f} % of the answers keep every constraint to within 1e-4; "
         f"{in_words(found.predict_seconds_per_instance)} an instance, in one batch.",
     )
 
