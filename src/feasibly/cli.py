@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from feasibly._cli import data_commands, model_commands
+from feasibly._cli import data_commands, model_commands, report_commands
 from feasibly._cli.certify_command import certify
 from feasibly._cli.console import say
 from feasibly._cli.demo import demo
@@ -120,6 +120,8 @@ app.command("train", short_help="learn a proxy from solved instances")(model_com
 app.command("predict", short_help="answer the rows of a file")(model_commands.predict)
 app.command("evaluate", short_help="measure answers against solved instances")(model_commands.evaluate)
 app.command("certify", short_help="say what may be promised of the answers")(certify)
+app.command("compare", short_help="every method and answer in one table")(report_commands.compare)
+app.command("reproduce", short_help="the paper's tables and figures, by name")(report_commands.reproduce)
 
 
 def main() -> None:

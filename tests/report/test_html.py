@@ -142,7 +142,7 @@ def test_rows_without_proxies_and_failures_are_reported(toy_data: fb.Dataset, tm
         write_report(tmp_path / "r.html", toy_data, comparison=comparison).read_text(encoding="utf-8")
     )
     assert "failed: it ran out of <memory>" in page.text
-    assert "mae: stopped early" in page.text
+    assert "† mae: stopped early" in page.text
     assert "learning" in page.ids
     assert "outputs" not in page.ids
 

@@ -136,4 +136,12 @@ def test_renderings_say_the_same() -> None:
     assert cells[0]["verdict"] == "better"
     console = Console(width=220, file=io.StringIO(), record=True)
     console.print(beside_table(lines))
-    assert "0.500 (0.928) ✓" in console.export_text()
+    text = console.export_text()
+    assert "0.500 ✓" in text
+    assert "(0.928)" in text
+
+
+def test_what_stands_in_for_a_method_is_not_counted() -> None:
+    lines = put_beside(TABLE_57, [row("sandwich-bnn", "svp", 0.5, note="ridge stands in")])
+    assert not count_verdicts(lines)
+    assert "| Sandwich BNN SvP | sandwich-bnn † | svp |" in beside_markdown(lines)

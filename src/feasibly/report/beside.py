@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SIGNS: Mapping[str, str] = {"better": "✓", "equal": "=", "worse": "✗", "": ""}
-LATEX_SIGNS: Mapping[str, str] = {"✓": "$+$", "✗": "$-$"}
+LATEX_SIGNS: Mapping[str, str] = {"✓": "$+$", "✗": "$-$", "†": r"$\dagger$"}
 TITLES: Mapping[str, str] = {column.key: column.title for column in COLUMNS}
 HOW_TO_READ = (
     "Each cell: measured (published), then ✓ better, = equal to the digits printed, ✗ worse. Rows without a published "
@@ -79,11 +79,14 @@ def _cell(summary: Summary, table: PublishedTable, metric: str, published: float
 
 
 def count_verdicts(lines: Iterable[Line], *, own: bool = False) -> Counter[str]:
-    """How many cells are better, equal and worse, over the paper's rows (or, with `own`, over ours alone)."""
+    """How many cells are better, equal and worse, over the paper's rows (or, with `own`, over ours alone).
+
+    Rows with a note are left out: what stands in for a method says nothing of it.
+    """
     return Counter(
         cell.verdict
         for line in lines
-        if bool(line.label) != own
+        if bool(line.label) != own and not line.summary.note
         for cell in line.cells.values()
         if cell.verdict
     )
@@ -110,7 +113,7 @@ _HEAD = (
 
 def _fields(line: Line) -> list[str]:
     mean = line.summary.mean
-    names = [line.label or "(not in the paper)", line.method, line.answer]
+    names = [line.label or "(not in the paper)", line.summary.name, line.answer]
     if line.failed:
         return [*names, "failed", *[""] * 7]
     return [
@@ -128,17 +131,26 @@ def beside_table(lines: list[Line], title: str | None = None) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), title=title, title_justify="left")
-    for i, head in enumerate(_HEAD):
-        table.add_column(head, justify="left" if i < 3 else "right", no_wrap=i < 3)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    for i, head in enumerate(_HEAD[1:]):  # one column of names, and cells on two lines: terminals are narrow
+        table.add_column(head.replace(" ", "\n", 1), justify="left" if i < 2 else "right", overflow="fold")
     colours = {"better": "green", "equal": "", "worse": "red", "": ""}
     for line in lines:
-        fields: list[Text] = [Text(each) for each in _fields(line)]
+        name, method, *rest = _fields(line)
+        fields = [Text(f"{name}{' †' if line.summary.note else ''}" if line.label else method, style="bold")]
+        fields += [Text(_two_lines(each)) for each in rest]
         if not line.failed:
-            for i, metric in enumerate(METRICS, start=3):
+            for i, metric in enumerate(METRICS, start=2):
                 fields[i].stylize(colours[line.cells[metric].verdict])
         table.add_row(*fields)
     return table
+
+
+def _two_lines(cell: str) -> str:
+    """`0.500 (0.928) ✓` as `0.500 ✓` above `(0.928)`."""
+    measured, bracket, rest = cell.partition(" (")
+    published, _, sign = rest.partition(")")
+    return f"{measured}{sign}\n({published})" if bracket else cell
 
 
 def beside_markdown(lines: list[Line]) -> str:

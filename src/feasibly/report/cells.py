@@ -172,11 +172,16 @@ def run_training(
         tell("answering", answer, "")
         try:
             found = evaluate_proxy(proxy, rows, answer, limit=plan.tests)
-            cell = {"row": found.as_dict(), "instances": instances_of(found.rows)}
+            cell = {"row": found.as_dict() | _remark(proxy), "instances": instances_of(found.rows)}
         except Exception as error:
             fail(shelf, plan, training, answer, reason_of(error), proxy)
         else:
             write_whole(shelf.cell(training.method, training.seed, answer), to_json(cell))
+
+
+def _remark(proxy: Proxy) -> dict[str, str]:
+    """What a reader of the row has to know: a stand-in must not pass for the method it stands in for."""
+    return {"note": proxy.record.note} if proxy.record.note else {}
 
 
 def _keep(shelf: Shelf, training: Training, proxy: Proxy, keep_model: bool) -> None:

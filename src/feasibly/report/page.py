@@ -13,7 +13,7 @@ from feasibly.report.beside import HOW_TO_READ, Line, beside_markdown, count_ver
 from feasibly.report.compare import Comparison
 from feasibly.report.files import ReportError, read_json
 from feasibly.report.published import METRICS, PublishedTable, find_table
-from feasibly.report.render import TIE, duration, figure, summarise, to_markdown
+from feasibly.report.render import TIE, duration, figure, notes_of, summarise, to_markdown
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 SHOWN = (
@@ -112,7 +112,8 @@ def _comparison(name: str, document: Mapping[str, Any]) -> list[str]:
     failures = sorted(
         {f"- {row['method']}, {row['answer']} failed: {row['failed']}" for row in rows if "failed" in row}
     )
-    return [*text, *failures, *([""] if failures else [])]
+    said = [*failures, *(f"- {words}" for words in notes_of(rows))]
+    return [*text, *said, *([""] if said else [])]
 
 
 def _verdict(lines: Sequence[Line], table: PublishedTable) -> str:
@@ -156,7 +157,7 @@ def _behind(lines: Sequence[Line]) -> list[str]:
     cells = [
         f"- {line.label}: {metric} {figure(cell.measured)} against {cell.published:g}"
         for line in lines
-        if line.label
+        if line.label and not line.summary.note
         for metric, cell in line.cells.items()
         if cell.verdict == "worse"
     ]
@@ -177,7 +178,9 @@ def _provenance(document: Mapping[str, Any]) -> str:
 
 
 def _other(name: str, document: Mapping[str, Any]) -> list[str]:
-    text = [f"### {document.get('benchmark', name)} (`{name}.json`)", "", _provenance(document), ""]
+    text = [f"### {document.get('benchmark', name)} (`{name}.json`)", ""]
+    if any(document.get(key) for key in ("processor", "machine", "commit")):
+        text += [_provenance(document), ""]
     plain = {k: v for k, v in document.items() if k not in (*_MACHINE, "benchmark")}
     scalars = {k: v for k, v in plain.items() if not isinstance(v, dict | list)}
     nested = {k: v for k, v in plain.items() if isinstance(v, dict) and _is_flat(v)}
@@ -192,6 +195,8 @@ def _other(name: str, document: Mapping[str, Any]) -> list[str]:
     for key, value in plain.items():
         if isinstance(value, list) and value:
             text += _listing(key, value)
+        elif isinstance(value, dict) and value and all(isinstance(inner, dict) for inner in value.values()):
+            text += _listing(key, [{"": name} | inner for name, inner in value.items()])
         elif isinstance(value, dict) and not _is_flat(value):
             text += [f"{_name(key)}: {len(value)} entries in the file.", ""]
     return text
@@ -257,7 +262,7 @@ def readme_table(folder: Path) -> str:
         ]
     for document in documents.values():
         problem = document["problem"]
-        found = {(s.method, s.answer): s for s in summarise(document["rows"]) if s.seeds}
+        found = {(s.method, s.answer): s for s in summarise(document["rows"]) if s.seeds and not s.note}
         for method, answer in SHOWN:
             if (method, answer) not in found:
                 continue

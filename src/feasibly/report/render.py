@@ -59,6 +59,13 @@ class Summary:
     low: Mapping[str, float]
     high: Mapping[str, float]
     failed: str = ""
+    note: str = ""
+    """What has to be known of some of its trainings, as that a budget was too small and ridge stands in."""
+
+    @property
+    def name(self) -> str:
+        """The method, marked where there is a note."""
+        return f"{self.method} †" if self.note else self.method
 
 
 def summarise(rows: Iterable[Mapping[str, Any]]) -> list[Summary]:
@@ -83,6 +90,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> list[Summary]:
                 {key: min(v, default=math.nan) for key, v in values.items()},
                 {key: max(v, default=math.nan) for key, v in values.items()},
                 reasons[0] if reasons else "",
+                next((row["note"] for row in fine if row.get("note")), ""),
             )
         )
     return found
@@ -95,7 +103,7 @@ def best_of(summaries: Sequence[Summary], column: Column) -> set[int]:
     values = {
         i: s.mean[column.key]
         for i, s in enumerate(summaries)
-        if s.seeds and math.isfinite(s.mean[column.key])
+        if s.seeds and not s.note and math.isfinite(s.mean[column.key])
     }
     if not values:
         return set()
@@ -114,7 +122,7 @@ def figure(value: float | None, kind: str = "measure") -> str:
     if value is None or not math.isfinite(value):
         return "-"
     if kind == "share":
-        return f"{100.0 * value:.1f} %"
+        return f"{100.0 * value:.1f}%"
     if kind == "count":
         return f"{value:,.0f}"
     if kind == "seconds":
@@ -158,23 +166,21 @@ def to_table(comparison: Comparison, title: str | None = None) -> Table:
 
     lines = summarise(comparison.rows)
     best = {column.key: best_of(lines, column) for column in COLUMNS}
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1), title=title, title_justify="left", caption_justify="left"
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left")
     table.add_column("Method", style="bold", no_wrap=True)
     table.add_column("Answer", no_wrap=True)
-    for column in COLUMNS:
-        table.add_column(column.title, justify="right")
+    for column in COLUMNS:  # headings on two lines, so that a usual terminal is wide enough
+        table.add_column(column.title.replace(" ", "\n", 1), justify="right", overflow="fold")
     before = ""
     for i, line in enumerate(lines):
-        name = line.method if line.method != before else ""
+        name = line.name if line.method != before else ""
         if name and before:
             table.add_section()
         before = line.method
         if not line.seeds:  # the reason stands below the table, where there is room for it
             table.add_row(name, line.answer, "failed", *[""] * (len(COLUMNS) - 1))
             continue
-        cells = [cell_text(line, column) for column in COLUMNS]
+        cells = [cell_text(line, column).replace(" [", "\n[") for column in COLUMNS]
         marked = [
             Text(f"*{cell}", style="bold green") if i in best[column.key] else Text(cell)
             for cell, column in zip(cells, COLUMNS, strict=True)
@@ -202,7 +208,7 @@ def describe(comparison: Comparison) -> list[str]:
         + ".",
         "Violations per unit for grids, each instance's largest and mean, averaged over instances; Max Ineq. counts "
         "all inequalities, Max bound the bounds alone, as the published tables do. Feasible: every violation below "
-        "1e-4. * marks the best of a column (violations below 1e-6 tie).",
+        "1e-4. * marks the best of a column (violations below 1e-6 tie; rows with a note are left out).",
     ]
     solver = info.get("solver_seconds_per_instance")
     if solver:
@@ -210,9 +216,7 @@ def describe(comparison: Comparison) -> list[str]:
     for line in summarise(comparison.rows):
         if line.failed:
             words.append(f"{line.method}, {line.answer} failed: {line.failed}")
-    for name, record in comparison.trainings.items():
-        if record.get("note"):
-            words.append(f"{name}: {record['note']}")
+    words += notes_of(comparison.rows)
     budget = plan.get("budget", math.inf)
     over = [
         f"{name} {duration(total)}"
@@ -226,6 +230,12 @@ def describe(comparison: Comparison) -> list[str]:
     return words
 
 
+def notes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What the marks in a table mean, a sentence for each method and note."""
+    found = dict.fromkeys((row["method"], row["note"]) for row in rows if row.get("note"))
+    return [f"† {method}: {note}" for method, note in found]
+
+
 def to_json_rows(comparison: Comparison) -> str:
     """The contract's list of rows, one a method, answer and seed."""
     return to_json(list(comparison.rows))
@@ -236,9 +246,9 @@ def to_csv(comparison: Comparison) -> str:
     names = [
         key
         for key in (comparison.rows[0] if comparison.rows else {})
-        if key not in ("percentiles", "outcomes")
+        if key not in ("percentiles", "outcomes", "note", "failed")
     ]
-    names += [] if "failed" in names else ["failed"]
+    names += ["failed", "note"]
     out = io.StringIO()
     writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -254,11 +264,11 @@ def to_markdown(comparison: Comparison, columns: Sequence[Column] = COLUMNS) -> 
     text = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * len(columns)]
     for i, line in enumerate(lines):
         if not line.seeds:
-            text.append(f"| {line.method} | {line.answer} | failed |" + " |" * (len(columns) - 1))
+            text.append(f"| {line.name} | {line.answer} | failed |" + " |" * (len(columns) - 1))
             continue
         cells = [cell_text(line, column) for column in columns]
         cells = [f"**{c}**" if i in best[column.key] else c for c, column in zip(cells, columns, strict=True)]
-        text.append(f"| {line.method} | {line.answer} | " + " | ".join(cells) + " |")
+        text.append(f"| {line.name} | {line.answer} | " + " | ".join(cells) + " |")
     return "\n".join(text) + "\n"
 
 
@@ -285,7 +295,8 @@ def to_latex(comparison: Comparison) -> str:
             rf"\textbf{{{cell}}}" if i in best[column.key] else cell
             for cell, column in zip(cells, COLUMNS, strict=True)
         ]
-        text.append(f"{line.method} & {line.answer} & " + " & ".join(cells) + r" \\")
+        name = line.name.replace("†", r"$\dagger$")
+        text.append(f"{name} & {line.answer} & " + " & ".join(cells) + r" \\")
     return "\n".join([*text, r"\bottomrule", r"\end{tabular}", ""])
 
 

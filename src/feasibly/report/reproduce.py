@@ -15,7 +15,7 @@ from feasibly.report.experiments import Part, Request, Watch, run_table, scale_w
 from feasibly.report.files import ReportError, to_json, write_whole
 from feasibly.report.paperfigures import GROWTH, draw_robustness
 from feasibly.report.published import TABLES
-from feasibly.report.render import to_csv
+from feasibly.report.render import notes_of, to_csv
 from feasibly.report.studies import (
     POSTERIORS,
     SIZES,
@@ -156,6 +156,7 @@ def _write_part(part: Part, scale: float, folder: Path) -> list[Path]:
         "",
     ]
     failures = [f"{line.method}, {line.answer} failed: {line.failed}" for line in part.lines if line.failed]
+    failures += notes_of(part.comparison.rows)
     contents = {
         f"{slug}.md": "\n".join(head) + "\n" + beside_markdown(part.lines) + "\n".join(["", *failures, ""]),
         f"{slug}.tex": beside_latex(part.lines),

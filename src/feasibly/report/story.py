@@ -19,6 +19,7 @@ from feasibly.report.cells import instances_of
 from feasibly.report.compare import Comparison
 from feasibly.report.drawing import Drawing
 from feasibly.report.figures import (
+    FLOOR,
     bus_errors,
     draw_agreement,
     draw_bounds,
@@ -158,10 +159,11 @@ def _gather(evaluations: Sequence[Evaluation], comparison: Comparison | None) ->
             if record.get("history"):
                 material.histories[label] = record["history"]
             if record.get("note"):
-                material.notes.append(f"{label}: {record['note']}")
+                material.notes.append(f"† {label}: {record['note']}")
     seen = {(row["method"], row["answer"], row["seed"]) for row in material.rows}
     for each in evaluations:
-        row, made = each.as_dict(), each.proxy.record
+        made = each.proxy.record
+        row = each.as_dict() | ({"note": made.note} if made.note else {})
         if (row["method"], row["answer"], row["seed"]) in seen:
             continue
         material.rows.append(row)
@@ -170,7 +172,7 @@ def _gather(evaluations: Sequence[Evaluation], comparison: Comparison | None) ->
         if made.history:
             material.histories.setdefault(made.method, made.history)
         if made.note:
-            material.notes.append(f"{made.method}: {made.note}")
+            material.notes.append(f"† {made.method}: {made.note}")
     order = sorted(range(len(material.rows)), key=lambda i: _rank(material.rows[i]))
     material.rows[:] = [material.rows[i] for i in order]
     material.instances[:] = [material.instances[i] for i in order]
@@ -295,7 +297,13 @@ def _learning(material: _Material, per_unit: bool) -> dict[str, Any]:
             ]
         }
     known = next(iter(material.histories.values()))[-1]
-    measures = [m for m in ("gap_percent", "max_eq", "max_ineq") if m in known]
+    entries = [entry for history in material.histories.values() for entry in history]
+    # A curve that lies on the floor from end to end (bounds kept by a repair layer) shows nothing.
+    measures = [
+        m
+        for m in ("gap_percent", "max_eq", "max_ineq")
+        if m in known and any((entry.get(m) or 0.0) > FLOOR for entry in entries)
+    ]
     return {
         "learning": [draw_learning(material.histories, m, per_unit=per_unit) for m in measures],
         "learning_words": [

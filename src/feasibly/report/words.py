@@ -118,7 +118,7 @@ def table(rows: Iterable[Mapping[str, Any]], solver: float | None, who: str) -> 
     body = []
     before = ""
     for i, line in enumerate(lines):
-        cells = [{"text": line.method, "kind": ""}, {"text": line.answer, "kind": ""}]
+        cells = [{"text": line.name, "kind": ""}, {"text": line.answer, "kind": ""}]
         if line.seeds:
             cells += [
                 {"text": cell_text(line, column), "kind": "best" if i in best[column.key] else ""}
