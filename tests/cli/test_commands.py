@@ -137,7 +137,7 @@ def test_import(tmp_path: Path) -> None:
     write_folder(folder, opfdata_instances(grid, data))
     shown = text(*words, "--force")
     assert "4 rows" in shown
-    assert "4 of them labels" in shown
+    assert "4 labels" in shown
     assert "Worst power balance error" in shown
     assert fb.Dataset.open(tmp_path / "rows").n_labels == 4
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["json", "rows"]

@@ -203,7 +203,7 @@ def _import(
     if json:
         emit(report.as_dict() | {"path": out, "problem": data.problem.name})
         return
-    show(f"{counted(report.rows, 'row')} of {data.problem.name} in {out}, {report.labels:,} of them labels.")
+    show(f"{counted(report.rows, 'row')} of {data.problem.name} in {out}: {counted(report.labels, 'label')}.")
     show(
         f"  Worst power balance error {report.worst_equality:.2e} p.u., worst limit violation "
         f"{report.worst_inequality:.2e} p.u., worst objective difference {report.worst_objective:.2e} (relative)."
@@ -212,7 +212,10 @@ def _import(
         show(f"  {counted(report.n_flagged, 'instance')} left out or no label; the first:")
         show(*(f"    {flag.where}: {flag.why}" for flag in report.flagged[:10]))
     for warning in report.warnings:
-        say(f"note: {warning}")
+        # The reader of a file is told in terms of Python; here the same is an option.
+        say(
+            f"note: {warning.replace('pass the problem to use its own', 'name the grid with --case to use its own')}"
+        )
 
 
 def _replacing(
