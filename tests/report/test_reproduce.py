@@ -11,10 +11,12 @@ import pytest
 
 import feasibly as fb
 from feasibly.report import cells, variances
+from feasibly.report.experiments import Request, labelled
 from feasibly.report.files import ReportError
 from feasibly.report.page import results_page
 from feasibly.report.published import PublishedTable
 from feasibly.report.reproduce import NAMES, Reproduction, reproduce
+from tests.grids import GRID3
 from tests.report.conftest import LABELS, TESTS
 
 
@@ -113,6 +115,17 @@ def test_an_examination_agrees_with_the_matrix_of_all_draws(reproduced: Reproduc
 def test_labels_are_solved_once(reproduced: Reproduction, out: Path) -> None:
     (store,) = (out / "labels").iterdir()
     assert len(fb.Dataset.open(store)) >= LABELS + TESTS
+
+
+def test_infeasible_draws_are_made_up_for(tmp_path: Path) -> None:
+    """Generators that are too small for the largest loads: the first rows that can be solved are taken."""
+    case = GRID3.edited(gen=(0, 8, 52.0)).write(tmp_path / "tight.json")
+    request = Request(1.0, tmp_path / "a", 1, None, None, None, None, 10, False, lambda words: None)
+    few = labelled(str(case), 12, request)
+    many = labelled(str(case), 24, request)
+    assert (few.n_labels, many.n_labels) == (12, 24)
+    assert len(fb.Dataset.open(next((tmp_path / "a" / "labels").iterdir()))) > 24
+    assert np.array_equal(many.x[:12], few.x)
 
 
 def test_names_are_those_of_the_paper() -> None:

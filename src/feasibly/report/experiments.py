@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from feasibly.data.dataset import Dataset
-from feasibly.data.label import label
+from feasibly.data.label import Progress, label
+from feasibly.data.schema import UNSOLVED
 from feasibly.problem.families import load_problem
 from feasibly.report.beside import Line, put_beside
 from feasibly.report.cells import Step
@@ -72,13 +73,19 @@ def labelled(case: str, need: int, request: Request) -> Dataset:
     problem = load_problem(case)
     data = Dataset.open(path) if path.exists() else None
     drawn = need
-    while data is None or data.n_labels < need:
-        drawn = max(drawn, len(data) if data is not None else 0) + (
-            0 if data is None else need - data.n_labels + 8
-        )
+
+    def solving(now: Progress) -> None:
+        left = now.seconds_left
+        rest = "" if left is None else f", {duration(left)} left"
+        request.watch(f"solving instances of {problem.name}: {now.done:,} of {now.total:,}{rest}")
+
+    # Rows that nobody has answered yet come first: which rows are the first solved ones must not depend on luck.
+    while data is None or (pending := bool((data.outcome == UNSOLVED).any())) or data.n_labels < need:
+        if data is not None:
+            drawn = max(need, len(data)) if pending else len(data) + need - data.n_labels + 8
         request.watch(f"solving instances of {problem.name}: {drawn:,} draws")
-        data = label(problem, count=drawn, seed=0, jobs=request.jobs, out=path)
-        if drawn > 4 * need + 64:
+        data = label(problem, count=drawn, seed=0, jobs=request.jobs, out=path, progress=solving)
+        if data.n_labels < len(data) / 4:
             raise ReportError(
                 f"fewer than a quarter of the draws of {problem.name} can be solved: {data.outcomes()}"
             )
