@@ -47,6 +47,7 @@ class Comparison:
         return plain(
             {"benchmark": "compare", **describe_machine(self.info.get("cores_used")), **self.info, **more}
             | {"problem": self.problem, "rows": self.rows}
+            | {"seconds": {name: record.get("seconds", {}) for name, record in self.trainings.items()}}
         )
 
     def proxy(self, method: str, seed: int, data: Dataset) -> Proxy | None:

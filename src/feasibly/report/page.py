@@ -13,7 +13,7 @@ from feasibly.report.beside import HOW_TO_READ, Line, beside_markdown, count_ver
 from feasibly.report.compare import Comparison
 from feasibly.report.files import ReportError, read_json
 from feasibly.report.published import METRICS, PublishedTable, find_table
-from feasibly.report.render import TIE, duration, figure, notes_of, summarise, to_markdown
+from feasibly.report.render import TIE, duration, figure, notes_of, preparation, summarise, to_markdown
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 SHOWN = (
@@ -112,7 +112,10 @@ def _comparison(name: str, document: Mapping[str, Any]) -> list[str]:
     failures = sorted(
         {f"- {row['method']}, {row['answer']} failed: {row['failed']}" for row in rows if "failed" in row}
     )
-    said = [*failures, *(f"- {words}" for words in notes_of(rows))]
+    said = [
+        *failures,
+        *(f"- {words}" for words in (*notes_of(rows), *preparation(document.get("seconds", {})))),
+    ]
     return [*text, *said, *([""] if said else [])]
 
 
