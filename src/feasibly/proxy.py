@@ -225,7 +225,7 @@ def fit(
         trained = train(
             task,
             method,
-            clock.left,
+            max(clock.left, 1e-3),
             settings=settings or None,
             trials=trials,
             replay=steps,
@@ -235,6 +235,7 @@ def fit(
         history, taken = tuple(trained.history), tuple(trained.steps)
         shown = dict(trained.settings)
         conditioner = None
+        clock.book({name: spent for name, spent in trained.seconds.items() if name not in ("other", "total")})
     train_seconds = clock.elapsed
     if conditioner is None:
         # The constants of conditioning belong to answering, not to learning, and are the same work for every method.
