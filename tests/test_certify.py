@@ -501,6 +501,8 @@ def test_the_page_shows_the_stored_result() -> None:
     page = (ROOT / "docs" / "guarantees.md").read_text()
     result = json.loads((ROOT / "benchmarks" / "results" / "certificates.json").read_text())
     assert module.insert(page, module.render(result)) == page
+    guarantee = promise.cv_plus(np.zeros(512), np.zeros((8, 1)), np.repeat(np.arange(8), 64), 0.95).guarantee
+    assert f"with 512 labels {100 * guarantee:.1f} % at a nominal 95 %" in page
     for methods in result["cases"].values():
         for made in methods.values():
             for row in made["coverage"]:
