@@ -26,7 +26,13 @@ import numpy as np
 import feasibly as fb
 from feasibly import promise
 from feasibly._certify import split
-from feasibly._certify.means import bound_means, clipped_errors, find_ranges, predictive_spread
+from feasibly._certify.means import (
+    beyond_tolerance,
+    bound_means,
+    clipped_errors,
+    find_ranges,
+    predictive_spread,
+)
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "certificates.json"
@@ -67,7 +73,7 @@ def study(problem: fb.Problem, data: fb.Dataset, method: str, budget: float, spl
     for answer in ANSWERS:
         trust = rule.trusts if answer == "auto" else None
         before = split.score(proxy._ladder.answer(data.x[aside], answer, trust=trust), data.objective[aside])
-        shapes[answer] = split.find_shape(before, data.y[aside], floor)
+        shapes[answer] = split.find_shape(before, data.y[aside], floor, 0.95)
     coverage = [
         {"answer": answer, **row}
         for answer in ANSWERS
@@ -215,8 +221,8 @@ def variances(
     problem: fb.Problem, spread: promise.Spread, stated: promise.Spread, truth: np.ndarray
 ) -> dict[str, Any]:
     """2 x MPV against both versions of the total variance, output by output."""
-    report = promise.measure_alpha(spread, truth)
-    other = promise.measure_alpha(stated, truth)
+    report = promise.measure_alpha(spread, beyond_tolerance(truth, spread.mean))
+    other = promise.measure_alpha(stated, beyond_tolerance(truth, spread.mean))
     free = problem.lower < problem.upper
     blocks = {}
     for name, block in problem.blocks.items():

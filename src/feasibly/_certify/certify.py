@@ -15,6 +15,7 @@ from feasibly._certify.means import (
     DRAWN,
     METRICS,
     Ranges,
+    beyond_tolerance,
     bound_means,
     clipped_errors,
     find_ranges,
@@ -275,7 +276,7 @@ def _promise(
     floor = split.floor_of(proxy)
     everything = split.score(work.answer(data.x[usable], answer, rule), data.objective[usable])
     before, after = everything.take(np.arange(aside)), everything.take(np.arange(aside, len(usable)))
-    shape = split.find_shape(before, data.y[usable[:aside]], floor)
+    shape = split.find_shape(before, data.y[usable[:aside]], floor, asked.confidence)
     each, joint = split.next_outputs(after, data.y[usable[aside:]], floor, asked.confidence, shape)
     scored, rows = after, usable[aside:]
     if answer != "auto":  # nothing else depends on the labels set apart
@@ -320,11 +321,10 @@ def _alpha(
     answered = scored.answered[at]
     if answered.sum() < 2:
         return None
-    spread = replace(
-        variance.spread, mean=scored.y[at][answered], variance=variance.spread.variance[answered]
-    )
+    y, labels = scored.y[at][answered], truth[at][answered]
+    spread = replace(variance.spread, mean=y, variance=variance.spread.variance[answered])
     return promise.measure_alpha(
-        spread, truth[at][answered], limit=asked.alpha, confidence=asked.confidence, seed=asked.seed
+        spread, beyond_tolerance(labels, y), limit=asked.alpha, confidence=asked.confidence, seed=asked.seed
     )
 
 

@@ -24,6 +24,8 @@ DRAWN = 512
 """Rows that posterior draws are made for; a variance averaged over more changes little and costs as much again."""
 
 _ROUNDING = 1e-9
+LABEL = 1e-7
+"""Labels are solutions to the solver's tolerance: an error below this is the label's own."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,16 @@ def predictive_spread(model: Model, x: Array, draws: int, seed: int) -> tuple[Sp
         variance[variance < (_ROUNDING * np.maximum(1.0, np.abs(mean))) ** 2] = 0.0
         over = np.stack(by_draw)
         still = variance.max(axis=0, initial=0.0) == 0.0
-        over[:, still] = over[:, still].mean(axis=0)
+        over[:, still] = 0.0
         return Spread(belief.mean, variance, over), f"{draws} posterior draws"
     except NoPosteriorError:
         return Spread(belief.mean, belief.std**2), "the stated variance of a model without a posterior"
+
+
+def beyond_tolerance(truth: Array, y: Array) -> Array:
+    """The labels, where they differ from the answers by more than labels can be trusted; else the answers.
+
+    An output that rests on a bound has neither error nor spread; without this, the ratio of two roundings would be
+    reported as its alpha.
+    """
+    return np.where(np.abs(truth - y) <= LABEL * np.maximum(1.0, np.abs(y)), y, truth)

@@ -88,19 +88,24 @@ def next_outputs(
     return each, replace(joint, quantile=joint.quantile * shape)
 
 
-def find_shape(scored: Scored, truth: Array, floor: Array) -> Array:
+def find_shape(scored: Scored, truth: Array, floor: Array, confidence: float) -> Array:
     """The size of each output's residuals in units of its scale, positive, from labels not calibrated on.
 
-    The root mean square: a quantile would miss outputs that sit at a bound on most instances and leave it on a few,
-    and those few would then decide the joint region.
+    The largest residual of each output, once the worst instances are left out: as many as the region may miss. A
+    quantile of each output alone would overlook those that sit at a bound on most instances and leave it on a few;
+    without leaving any out, one instance that went wrong altogether would decide the region.
     """
     rows = scored.answered
     if not rows.any():
         return np.ones(truth.shape[1])
     size = np.maximum(np.nan_to_num(scored.std[rows]), floor)
-    found = np.sqrt(np.mean(((truth[rows] - scored.y[rows]) / size) ** 2, axis=0))
-    least = SHAPE * float(np.median(found)) or SILENT
-    return np.asarray(np.maximum(found, least))
+    ratio = np.abs(truth[rows] - scored.y[rows]) / size
+    worst = (ratio / _floored(np.sqrt(np.mean(ratio**2, axis=0)))).max(axis=1)
+    return _floored(ratio[worst <= np.quantile(worst, confidence)].max(axis=0))
+
+
+def _floored(shape: Array) -> Array:
+    return np.asarray(np.maximum(shape, SHAPE * float(np.median(shape)) or SILENT))
 
 
 def next_violations(scored: Scored, confidence: float) -> tuple[ScoreLimit, ScoreLimit]:
