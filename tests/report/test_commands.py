@@ -38,7 +38,8 @@ def asked(reproduced: Reproduction, monkeypatch: pytest.MonkeyPatch) -> list[str
     ]  # fmt: skip
 
 
-def test_compare_prints_the_table(asked: list[str]) -> None:
+def test_compare_prints_the_table(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     text = _run(*asked)
     for word in (
         "Gap",
