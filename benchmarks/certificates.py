@@ -301,10 +301,14 @@ def _blocks(problem: fb.Problem, error: np.ndarray, report: promise.AlphaReport)
 
 
 def tidy(values: Any) -> Any:
-    """Five significant digits, as plain numbers."""
+    """Five significant digits, as plain numbers; `None` for what is infinite, which JSON cannot say."""
     if isinstance(values, float):
-        return float(f"{values:.5g}")
-    return [float(f"{value:.5g}") for value in np.asarray(values).ravel()]
+        return float(f"{values:.5g}") if np.isfinite(values) else None
+    return [tidy(float(value)) for value in np.asarray(values).ravel()]
+
+
+def shown(value: float | None, digits: str = ".3g") -> str:
+    return "inf" if value is None else f"{value:{digits}}"
 
 
 def quantiles(values: np.ndarray) -> list[float]:
@@ -379,8 +383,8 @@ def render(result: Mapping[str, Any]) -> str:
         for answer, once in made["once"]["answers"].items():
             held = " / ".join(f"{100 * once[name]:.1f}" for name in ("gap", "joint", "max_eq", "max_ineq"))
             lines.append(
-                f"| {case} | {made['method']} | {answer} | {once['gap_limit_percent']:.2g} | "
-                f"{once['max_eq_limit']:.2g} | {once['max_ineq_limit']:.2g} | {held} |"
+                f"| {case} | {made['method']} | {answer} | {shown(once['gap_limit_percent'], '.2g')} | "
+                f"{shown(once['max_eq_limit'], '.2g')} | {shown(once['max_ineq_limit'], '.2g')} | {held} |"
             )
     said.append("\n".join(lines))
     said.append(_table_mpv(studies))
@@ -400,14 +404,19 @@ def _table_mpv(studies: list[tuple[str, Any]]) -> str:
     ]
     for case, made in studies:
         for name, block in made["mpv"]["blocks"].items():
-            paper = "-" if block["alpha_paper"] is None else "{1:.2f}, {2:.2f}".format(*block["alpha_paper"])
-            alpha = "{1:.3g}, {2:.3g}".format(*block["alpha"])
-            noise = "{1:.3g}, {2:.3g}".format(*block["alpha_with_noise"])
+            paper = "-" if block["alpha_paper"] is None else _pair(block["alpha_paper"], ".2f")
+            alpha = _pair(block["alpha"])
+            noise = _pair(block["alpha_with_noise"])
             lines.append(
                 f"| {case} | {made['method']} | {name} | {paper} | {alpha} ({noise}) | {block['violated']} of "
                 f"{block['outputs']} ({block['violated_with_noise']}) |"
             )
     return "\n".join(lines)
+
+
+def _pair(values: list[float | None], digits: str = ".3g") -> str:
+    """Median and largest of `quantiles`."""
+    return f"{shown(values[1], digits)}, {shown(values[2], digits)}"
 
 
 def _table_bounds(result: Mapping[str, Any]) -> str:
@@ -472,7 +481,7 @@ def main() -> None:
                     **made,
                 }
                 RESULT.parent.mkdir(exist_ok=True)
-                RESULT.write_text(json.dumps(result, indent=1) + "\n")
+                RESULT.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
                 say(f"{case} {method}: done in {made['seconds']} s")
     tables = render(result)
     print(tables)
