@@ -362,14 +362,14 @@ def render(result: Mapping[str, Any]) -> str:
     for case, made in studies:
         for answer in ANSWERS:
             cells = {row["confidence"]: row for row in made["coverage"] if row["answer"] == answer}
-            shown = [
+            parts = [
                 " / ".join(
                     f"{100 * cells[c][name]['mean']:.1f}"
                     for name in ("each", "joint", "gap", "max_eq", "max_ineq")
                 )
                 for c in CONFIDENCES
             ]
-            lines.append(f"| {case} | {made['method']} | {answer} | " + " | ".join(shown) + " |")
+            lines.append(f"| {case} | {made['method']} | {answer} | " + " | ".join(parts) + " |")
     said.append("\n".join(lines))
     said.append(
         "What is promised at 95 % for the next instance, by `certify` on one half of those rows, and how often it came "
