@@ -40,7 +40,7 @@ docs: $(VENV)/.dev
 	@$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis feasibly-demo
 
 # The stamps: a second call finds them newer than what they depend on, and installs nothing.
 $(VENV)/.demo: $(VENV)/.made pyproject.toml constraints.txt
