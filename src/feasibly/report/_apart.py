@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -83,8 +84,9 @@ def _start(job: Mapping[str, Any], training: Training, events: queue.Queue[Any])
         env=os.environ | single,
     )
     assert process.stdin is not None
-    process.stdin.write(json.dumps(job))
-    process.stdin.close()
+    with contextlib.suppress(BrokenPipeError):  # it died before it read its task; its exit status says so below
+        with process.stdin as task:
+            task.write(json.dumps(job))
 
     def listen() -> None:
         assert process.stdout is not None
