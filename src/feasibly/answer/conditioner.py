@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame
-from feasibly.answer.iterate import Iteration, State
+from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame, invert
+from feasibly.answer.iterate import Iteration, Residuals, State
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import LinearModel
 from feasibly.problem.core import Problem
@@ -22,9 +22,17 @@ INEQUALITY_TOLERANCE = 1e-6
 POLISHED_CHANGE = 1e-9
 """An answer counts as polished when the last move changed its cost by less than this share."""
 
-FIRST_STEPS = 4
-LATER_STEPS = 8
-POLISH_STEPS = 12
+PASSES = ((4, (4, 2)), (8, (8, 4)), (16, (8, 4)))
+"""Moves, and rounds of the complementarity problem in each: a quick pass for all rows, a thorough one for those that
+have not come to rest, a long one for the last few."""
+POLISH_PASSES = ((4, (4, 2)), (12, (8, 4)), (24, (8, 4)))
+
+OWN_FRAMES, OWN_SIZE = 16, 1000
+"""At most so many rows of a call get frames of their own, and none where frames are large."""
+OWN_TRIES = 10
+OWN_PASS = (4, (8, 4))
+OWN_WEIGHT = 1e-3
+"""What is left of the belief's stiffness when such a row is polished; more of it slows the last digits down."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,7 @@ class Conditioner:
         self._derivatives = Derivatives(problem, recipe.rows)
         self._iteration = Iteration(problem, recipe.rows, recipe.flips)
         self._frames: dict[int, Frame] = {}
+        self._precision: Array | None = None
 
     def frame(self, index: int) -> Frame:
         """Frame `index`, factored on first use."""
@@ -137,10 +146,20 @@ class Conditioner:
             self._frames[index] = self._build(self.recipe.centres[index])
         return self._frames[index]
 
-    def _build(self, centre: tuple[Array, Array, Array, Array]) -> Frame:
+    def _build(self, centre: tuple[Array, Array, Array, Array], share: float = 1.0) -> Frame:
         r = self.recipe
+        if self._precision is None:
+            free = np.flatnonzero(self.problem.lower < self.problem.upper)
+            self._precision = invert(self._covariance, free)
         return build_frame(
-            self.problem, self._derivatives, *centre, r.rows, r.base, self._covariance, r.weight, r.span
+            self.problem,
+            self._derivatives,
+            *centre,
+            r.rows,
+            r.base,
+            self._precision,
+            share * r.weight,
+            r.span,
         )
 
     def start(self, x: Array, mean: Array) -> State:
@@ -160,23 +179,17 @@ class Conditioner:
         moves = np.zeros(len(x), dtype=np.int64)
         left = np.arange(len(x))
         for index in range(len(self.recipe.centres)):
-            for steps in (
-                (FIRST_STEPS, LATER_STEPS) if not polish else (FIRST_STEPS, POLISH_STEPS, 2 * POLISH_STEPS)
-            ):
+            if index and len(left):
+                state = self.start(x[left], mean[left])
+            for steps, rounds in POLISH_PASSES if polish else PASSES:
                 if not len(left):
                     break
-                if index and steps == FIRST_STEPS:
-                    state = _rows(self.start(x[left], mean[left]), slice(None))
-                frame = self.frame(index)
                 state, residuals = self._iteration.run(
-                    frame, x[left], mean[left], state, steps, centred=not polish, rest=POLISHED_CHANGE / 10
-                )
+                    self.frame(index), x[left], mean[left], state, steps, centred=not polish,
+                    rest=POLISHED_CHANGE / 10, rounds=rounds,
+                )  # fmt: skip
                 moves[left] += steps
-                done = np.isfinite(state.y).all(axis=1) & (residuals.equality < EQUALITY_TOLERANCE)
-                done &= residuals.inequality < INEQUALITY_TOLERANCE
-                if polish:
-                    done &= residuals.change < POLISHED_CHANGE
-                done[done] = self._holds(x[left[done]], state.y[done])
+                done = self._rests(x[left], state, residuals, polish)
                 y[left[done]], nu[left[done]], lam[left[done]] = (
                     state.y[done],
                     state.nu[done],
@@ -185,8 +198,53 @@ class Conditioner:
                 converged[left[done]] = True
                 self._keep_better(x, y, left[~done], state.y[~done])
                 state, left = _rows(state, ~done), left[~done]
+        nearby: Frame | None = None
+        for row in left[:OWN_FRAMES] if self.frame(0).free.size <= OWN_SIZE else ():
+            found, moved, nearby = self._alone(x[row], mean[row], polish, nearby)
+            moves[row] += moved
+            if found is None:
+                continue
+            y[row], nu[row], lam[row], converged[row] = found.y[0], found.nu[0], found.lam[0], True
         std = np.broadcast_to(self.frame(0).std, y.shape)
         return Conditioned(y, converged, std, nu, lam, moves)
+
+    def _alone(
+        self, x: Array, mean: Array, polish: bool, frame: Frame | None
+    ) -> tuple[State | None, int, Frame | None]:
+        """A row that rests on no shared frame, on frames of its own: Newton's method, a few moves to each matrix.
+
+        `frame` is the last one of the row before, if any: hard rows are often hard in the same way.
+        """
+        pair, means = (
+            np.stack([x, x]),
+            np.stack([mean, mean]),
+        )  # a batch of two: one of that size is compiled already
+        state = self.start(pair, means)
+        moves = 0
+        steps, rounds = OWN_PASS
+        for _ in range(OWN_TRIES):
+            if frame is None:
+                frame = self._build((x, state.y[0], state.nu[0], state.lam[0]), OWN_WEIGHT if polish else 1.0)
+            state, residuals = self._iteration.run(
+                frame, pair, means, state, steps, centred=not polish, rest=POLISHED_CHANGE / 10, rounds=rounds
+            )
+            moves += steps
+            if not all(np.isfinite(part).all() for part in state[:3]):
+                return None, moves, None
+            alone = _rows(state, slice(1))
+            if self._rests(pair[:1], alone, Residuals(*(part[:1] for part in residuals)), polish)[0]:
+                return alone, moves, frame
+            frame = None
+        return None, moves, None
+
+    def _rests(self, x: Array, state: State, residuals: Residuals, polish: bool) -> NDArray[np.bool_]:
+        """Rows that satisfy every constraint and, when polished, no longer move."""
+        done = np.isfinite(state.y).all(axis=1) & (residuals.equality < EQUALITY_TOLERANCE)
+        done &= residuals.inequality < INEQUALITY_TOLERANCE
+        if polish:
+            done &= residuals.change < POLISHED_CHANGE
+        done[done] = self._holds(x[done], state.y[done])
+        return done
 
     def _clipped(self, mean: Array) -> Array:
         return np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.problem.lower, self.problem.upper)

@@ -21,9 +21,7 @@ from feasibly.problem.core import Problem
 Array = NDArray[np.float64]
 
 BUCKETS = (1, 32, 256)
-"""Batch sizes that are ever compiled; a batch is filled up to the next one."""
-
-CHUNK = BUCKETS[-1]
+"""Batch sizes that are ever compiled."""
 
 
 class State(NamedTuple):
@@ -60,25 +58,38 @@ class Iteration:
         *,
         centred: bool,
         rest: float = 1e-9,
+        rounds: tuple[int, int],
     ) -> tuple[State, Residuals]:
         """At most `steps` moves for every row, fewer when the last change of every row was below `rest`.
 
-        `centred` pulls towards `mean`, the belief (conditioning); otherwise nothing does (polishing).
+        `centred` pulls towards `mean`, the belief (conditioning); otherwise nothing does (polishing). `rounds`
+        are those of the complementarity problem, soft and hard: few suffice at first, since the next move goes on from where
+        they end, and the last rows of a batch to settle hold up all others.
         """
         outs = []
         with double():
-            for first in range(0, len(x), CHUNK):
-                part = slice(first, min(first + CHUNK, len(x)))
-                width = _bucket(part.stop - part.start)
+            for part, width in _batches(len(x)):
                 args = [_padded(a[part], width).T for a in (x, mean, *state)]
-                out = self._run(frame.matrices, *args, steps, rest, centred)
+                out = self._run(frame.matrices, *args, steps, rest, centred, rounds)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         y, nu, lam, active, eq, ineq, change = (np.concatenate(parts) for parts in zip(*outs, strict=True))
         return State(y, nu, lam, active), Residuals(eq, ineq, change)
 
 
-def _bucket(rows: int) -> int:
-    return next(size for size in BUCKETS if size >= rows)
+def _batches(rows: int) -> list[tuple[slice, int]]:
+    """Rows cut into batches, each with the size it is filled up to.
+
+    Several small batches where they waste less than a large one.
+    """
+    small, large = BUCKETS[1:]
+    found = []
+    first = 0
+    while first < rows:
+        left = rows - first
+        width = 1 if left == 1 else large if left > large // 2 else small
+        found.append((slice(first, min(first + width, rows)), width))
+        first += width
+    return found
 
 
 def _padded(rows: NDArray[Any], width: int) -> NDArray[Any]:
@@ -95,40 +106,58 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
     position = np.full(problem.n_outputs, -1)
     position[free] = np.arange(len(free))
     low, high = position[rows.lower], position[rows.upper]
-    slope = jax.vmap(jax.grad(pieces.lagrangian, argnums=1), in_axes=-1, out_axes=-1)
-    equality = jax.vmap(pieces.equality, in_axes=-1, out_axes=-1)
-    inequality = jax.vmap(pieces.inequality, in_axes=-1, out_axes=-1)
-    objective = jax.vmap(lambda x, y: problem.objective(x, y), in_axes=-1, out_axes=-1)
+    parts = jax.vmap(
+        lambda x, y: (pieces.objective(x, y), pieces.equality(x, y), pieces.inequality(x, y)),
+        in_axes=-1,
+        out_axes=-1,
+    )
     limit_low, limit_high = lower[rows.lower][:, None], upper[rows.upper][:, None]
     has_rows = len(rows) > 0
 
-    def constraints(x: Any, y: Any) -> tuple[Any, Any]:
-        at = jnp.concatenate([limit_low - y[rows.lower], y[rows.upper] - limit_high, inequality(x, y)])
-        return equality(x, y), at
+    def slacks(y: Any, h: Any) -> Any:
+        return jnp.concatenate([limit_low - y[rows.lower], y[rows.upper] - limit_high, h])
 
     def change(now: Any, before: Any) -> Any:
         return jnp.abs(now - before) / jnp.maximum(jnp.abs(now), 1e-12)
 
+    def apply(matrix: Any, vectors: Any) -> Any:
+        return (matrix @ vectors.astype(matrix.dtype)).astype(vectors.dtype)
+
     @jax.jit
     def run(
-        m: Any, x: Any, mean: Any, y: Any, nu: Any, lam: Any, active: Any, steps: Any, rest: Any, centred: Any
+        m: Any,
+        x: Any,
+        mean: Any,
+        y: Any,
+        nu: Any,
+        lam: Any,
+        active: Any,
+        steps: Any,
+        rest: Any,
+        centred: Any,
+        rounds: Any,
     ) -> tuple[Any, ...]:
         n = len(free)
 
         def move(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            y, nu, lam, active, g, a, cost, _, count = carry
+            y, nu, lam, active, before, _, count = carry
             lam_h = lam[n_low + n_high :]
-            r = slope(x, y, nu, lam_h)[free]
-            pull = jax.lax.cond(centred, lambda: m.precision @ (y - mean)[free], lambda: jnp.zeros_like(r))
-            r = r + pull
-            d = m.move @ jnp.concatenate([r, g])
+            (cost, g, h), backwards = jax.vjp(lambda at: parts(x, at), y)
+            r = backwards((jnp.ones_like(cost), nu, lam_h))[0][free]
+            r = r.at[low].add(-lam[:n_low]).at[high].add(lam[n_low : n_low + n_high])
+            r = r + jax.lax.cond(
+                centred, lambda: apply(m.precision, (y - mean)[free]), lambda: jnp.zeros_like(r)
+            )
+            d = apply(m.move, jnp.concatenate([r, g]))
             if has_rows:
-                # The gradient above holds the candidates' inequalities at their old multipliers; take them out again.
-                d = d - m.push[:, n_low + n_high :] @ lam_h
                 step = d[:n]
-                q = jnp.concatenate([-step[low], step[high], m.normals @ step]) + a
-                lam_new, active, _ = solve(m.pivoted, q, lam, active, flips)
-                d = d + m.push @ lam_new
+                q = (
+                    jnp.concatenate([-step[low], step[high], apply(m.normals, step)])
+                    + slacks(y, h)
+                    + m.gram @ lam
+                )
+                lam_new, active, _ = solve(m.pivoted, q, lam, active, flips, rounds)
+                d = d + apply(m.push, lam_new - lam)
             else:
                 lam_new = lam
             # A frozen frame is trusted as far as the data reach; further, the step is shortened, never turned.
@@ -137,15 +166,16 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
             y_new = y.at[free].add(dy)
             nu_new = nu + share * d[n:]
             lam = lam + share * (lam_new - lam)
-            g_new, a_new = constraints(x, y_new)
-            return y_new, nu_new, lam, active, g_new, a_new, objective(x, y_new), cost, count + 1
+            return y_new, nu_new, lam, active, cost, before, count + 1
 
         def unfinished(carry: tuple[Any, ...]) -> Any:
-            return (carry[8] < steps) & ~jnp.all(change(carry[6], carry[7]) < rest)
+            return (carry[6] < steps) & ~jnp.all(change(carry[4], carry[5]) < rest)
 
-        g, a = constraints(x, y)
-        carry = (y, nu, lam, active, g, a, objective(x, y), jnp.full(y.shape[1], jnp.inf), 0)
-        y, nu, lam, active, g, a, cost, before, _ = jax.lax.while_loop(unfinished, move, carry)
+        unknown = jnp.full(y.shape[1], jnp.inf)
+        carry = (y, nu, lam, active, unknown, unknown, 0)
+        y, nu, lam, active, before, _, _ = jax.lax.while_loop(unfinished, move, carry)
+        cost, g, h = parts(x, y)
+        a = slacks(y, h)
         worst_g = jnp.max(jnp.abs(g), axis=0) if g.shape[0] else jnp.zeros(y.shape[1])
         worst_a = jnp.max(jnp.maximum(a, 0.0), axis=0) if a.shape[0] else jnp.zeros(y.shape[1])
         return y, nu, lam, active, worst_g, worst_a, change(cost, before)

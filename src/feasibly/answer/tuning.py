@@ -168,16 +168,23 @@ def _add_frames(
     seconds: float,
 ) -> Conditioner:
     """Where labels are not reached, the most central of those becomes another frame."""
-    missing = np.flatnonzero(~made.answer(labels.x, starts, polish=True).converged)
+
+    def reached(tried: Conditioner, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        found = tried.answer(labels.x[rows], starts[rows]).converged
+        found[found] = tried.answer(labels.x[rows[found]], starts[rows[found]], polish=True).converged
+        return found
+
+    everything = np.arange(len(labels.x))
+    missing = everything[~reached(made, everything)]
     while len(missing) and len(made.recipe.centres) < FRAMES and time.monotonic() - began < 0.5 * seconds:
         scaled = labels.y[missing] / made.recipe.span
         chosen = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]
         centre = (labels.x[chosen], labels.y[chosen], nu[chosen], lam[chosen])
         tried = _with(made, problem, covariance, centres=(*made.recipe.centres, centre))
-        still = tried.answer(labels.x[missing], starts[missing], polish=True).converged
-        if not still.any():
+        now = reached(tried, missing)
+        if not now.any():
             break
-        made, missing = tried, missing[~still]
+        made, missing = tried, missing[~now]
     return made
 
 

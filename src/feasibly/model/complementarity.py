@@ -21,8 +21,12 @@ SOFT, HARD = 1e-3, 1e-10
 """Added to the diagonal (scaled to one). The soft problem finds the active set without going round in circles even
 where constraints nearly repeat one another; the hard one then gives multipliers that hold the constraints exactly."""
 
-SOFT_ROUNDS, HARD_ROUNDS = 8, 4
+ROUNDS = (8, 4)
+"""Soft and hard rounds for those who want the answer in one go."""
 
+
+FEW = 8
+"""Most rows differ from the usual set in no more places than this; a system of this size serves a whole batch then."""
 
 PATIENCE = 3
 """Rounds without progress before flipping one at a time."""
@@ -70,7 +74,12 @@ def _pivot(matrix: Array, base: NDArray[np.bool_], softness: float) -> Pivoted:
 
 
 def solve(
-    pivoted: tuple[Pivoted, Pivoted], q: Any, previous: Any, active: Any, flips: int
+    pivoted: tuple[Pivoted, Pivoted],
+    q: Any,
+    previous: Any,
+    active: Any,
+    flips: int,
+    rounds: tuple[int, int] = ROUNDS,
 ) -> tuple[Any, Any, Any]:
     """Multipliers, their active set, and whether a row settled, for `q` of shape `(size, rows)`.
 
@@ -80,10 +89,11 @@ def solve(
         previous: multipliers to stay near, as far as the softness goes (so that none is left where they come to rest).
         active: a guess at the active set, `(size, rows)` booleans: the usual set, or the last answer.
         flips: how many differences from the usual set a row may have (static).
+        rounds: at most so many, soft and hard.
     """
     soft, hard = pivoted
-    roughly, found, _ = _settle(soft, q, previous, active, flips, SOFT_ROUNDS)
-    exactly, final, settled = _settle(hard, q, previous, found, flips, HARD_ROUNDS)
+    roughly, found, _ = _settle(soft, q, previous, active, flips, rounds[0])
+    exactly, final, settled = _settle(hard, q, previous, found, flips, rounds[1])
     return jnp.where(settled, exactly, roughly), jnp.where(settled, final, found), settled
 
 
@@ -95,16 +105,26 @@ def _settle(
     tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
     rows = jnp.arange(start.shape[0])[:, None]
 
-    def look(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        flipped, _, _, _, fewest, patience, round_ = state
-        chosen, where = jax.lax.top_k(flipped.astype(jnp.float32), flips)
+    def differing(flipped: Any, most: int) -> tuple[Any, Any]:
+        """What the first `most` flips of every row have to be, and which they are."""
+        chosen, where = jax.lax.top_k(flipped.astype(jnp.float32), most)
         valid = chosen > 0.0
-        flipped = jnp.zeros_like(flipped).at[rows, where].max(valid)  # the first `flips` of them
         both = valid[:, :, None] & valid[:, None, :]
-        small = jnp.where(both, matrix[where[:, :, None], where[:, None, :]], jnp.eye(flips))
+        small = jnp.where(both, matrix[where[:, :, None], where[:, None, :]], jnp.eye(most))
         right = jnp.where(valid, -jnp.take_along_axis(start, where, axis=1), 0.0)
         found = jnp.where(valid, jnp.linalg.solve(small, right[..., None])[..., 0], 0.0)
         z = jnp.zeros_like(start).at[rows, where].add(found)
+        return z, jnp.zeros_like(flipped).at[rows, where].max(valid)
+
+    def look(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        flipped, _, _, _, fewest, patience, round_ = state
+        if flips > FEW:
+            few = jnp.max(jnp.sum(flipped, axis=1)) <= FEW
+            z, flipped = jax.lax.cond(
+                few, lambda f: differing(f, FEW), lambda f: differing(f, flips), flipped
+            )
+        else:
+            z, flipped = differing(flipped, flips)
         values = start + z @ matrix.T
         wrong = jnp.where(flipped, z, values) < -tolerance
         count = jnp.sum(wrong, axis=1)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,10 +64,11 @@ def acopf(grid: Grid, *, spread: float = SPREAD, name: str | None = None) -> Pro
         blocks=blocks,
         name=grid.name if name is None else name,
         spec={"family": "acopf", "spread": spread, "grid": grid},
+        some_inequalities=functions["some"] if constrained else None,
     )  # fmt: skip
 
 
-def _functions(grid: Grid, blocks: dict[str, slice]) -> dict[str, Callable[[Any, Any], Any]]:
+def _functions(grid: Grid, blocks: dict[str, slice]) -> dict[str, Callable[..., Any]]:
     n, loads = grid.n_buses, grid.n_loads
     f, t = grid.branch_from, grid.branch_to
     y_ff, y_ft, y_tf, y_tt = grid.admittances()
@@ -141,10 +143,45 @@ def _functions(grid: Grid, blocks: dict[str, slice]) -> dict[str, Callable[[Any,
     def inequality(x: Any, y: Any) -> Any:
         return limit_rows(y, lambda square, most: (square - most * most) / (2.0 * most))
 
+    def some(rows: np.ndarray) -> Callable[[Any, Any], Any]:
+        """The inequalities at `rows` alone: flows of those branch ends, nothing else."""
+        ends = ((rated, rate, 0), (rated, rate, 1), (limited, current, 0), (limited, current, 1))
+        sizes = [*(len(members) for members, _, _ in ends), len(capped_above), len(capped_below)]
+        first = np.cumsum([0, *sizes])
+        picked = [rows[(rows >= a) & (rows < b)] - a for a, b in itertools.pairwise(first)]
+        above, below = capped_above[picked[4]], capped_below[picked[5]]
+
+        def inequality(x: Any, y: Any) -> Any:
+            _, _, vm, va = split(y)
+            parts = []
+            for k, ((members, limit, end), pick) in enumerate(zip(ends, picked[:4], strict=True)):
+                b = members[pick]
+                if not len(b):
+                    continue
+                here, there = (t[b], f[b]) if end else (f[b], t[b])
+                own_y, other_y = (y_tt[b], y_tf[b]) if end else (y_ff[b], y_ft[b])
+                angle, product, square = va[here] - va[there], vm[here] * vm[there], vm[here] ** 2
+                cos, sin = product * jnp.cos(angle), product * jnp.sin(angle)
+                p = other_y.real * cos + other_y.imag * sin + own_y.real * square
+                q = other_y.real * sin - other_y.imag * cos - own_y.imag * square
+                most = limit[pick] if k < 2 else vm[here] * limit[pick]
+                parts.append((p * p + q * q - most * most) / (2.0 * most))
+            parts.append(va[f[above]] - va[t[above]] - grid.angmax[above])
+            parts.append(grid.angmin[below] - va[f[below]] + va[t[below]])
+            return jnp.concatenate(parts)
+
+        return inequality
+
     def violation(x: Any, y: Any) -> Any:
         return limit_rows(y, lambda square, most: jnp.sqrt(square) - most)
 
-    return {"objective": objective, "equality": equality, "inequality": inequality, "violation": violation}
+    return {
+        "objective": objective,
+        "equality": equality,
+        "inequality": inequality,
+        "violation": violation,
+        "some": some,
+    }
 
 
 def _has_inequalities(grid: Grid) -> bool:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly.precision import double, twin
 from feasibly.problem.errors import Fault, ProblemError, is_spread
+from feasibly.quick import quick
 
 Function = Callable[[Any, Any], Any]
 """A function of one input `x` and one decision `y`, written in `jax.numpy`."""
@@ -48,6 +50,8 @@ class Problem:
         blocks: named slices of `y`, in order and covering all of it. Networks are built one a block.
         name: what to call the problem in tables and messages.
         spec: how a built-in family describes itself on disk; users leave it out.
+        some_inequalities: from positions, in rising order, to the function of those rows of `inequality` alone, for
+            problems where that costs less than all of them; users may leave it out.
 
     The functions must capture NumPy arrays, not `jax.numpy` ones, for their constants (see `precision`). They
     are copied here: an array that is changed later does not change the problem.
@@ -76,6 +80,7 @@ class Problem:
         blocks: Mapping[str, slice] | None = None,
         name: str = "problem",
         spec: Mapping[str, Any] | None = None,
+        some_inequalities: Callable[[NDArray[np.int64]], Function] | None = None,
     ) -> None:
         from feasibly.problem._check import check_data, check_functions
         from feasibly.problem._own import own_constants
@@ -89,6 +94,7 @@ class Problem:
         self.violation = keep(violation)
         self.sampler = sampler
         self.spec = spec
+        self._some_inequalities = some_inequalities
         faults, data = check_data(
             lower=lower, upper=upper, box=box, spread=spread, sampler=sampler, nominal=nominal, start=start,
             input_names=input_names, output_names=output_names, blocks=blocks,
@@ -129,6 +135,15 @@ class Problem:
     def n_inequalities(self) -> int:
         """Number of inequality constraints, bounds not counted."""
         return self._rows(self.inequality)
+
+    def only(self, rows: NDArray[np.int64]) -> Function:
+        """The inequalities at `rows` (positions in rising order) as a function of their own."""
+        inequality = self.inequality
+        if inequality is None or not len(rows):
+            return lambda x, y: jnp.zeros(0)
+        if self._some_inequalities is not None:
+            return self._some_inequalities(rows)
+        return lambda x, y: inequality(x, y)[rows]
 
     def _rows(self, function: Function | None) -> int:
         if function is None:
@@ -209,7 +224,7 @@ class Problem:
         def over_rows(function: Function) -> Callable[..., jax.Array]:
             # Rows go last inside: gathers and scatters then move contiguous runs of one variable, which
             # is many times faster on a CPU than one row at a time.
-            inner = jax.vmap(twin(function), in_axes=-1, out_axes=-1)
+            inner = jax.vmap(quick(function), in_axes=-1, out_axes=-1)
             return jax.jit(lambda x, y: inner(x.T, y.T).T)
 
         names = ("objective", "equality", "inequality", "violation")

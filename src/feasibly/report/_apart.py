@@ -84,9 +84,9 @@ def _start(job: Mapping[str, Any], training: Training, events: queue.Queue[Any])
         env=os.environ | single,
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it died before it read its task; its exit status says so below
-        with process.stdin as task:
-            task.write(json.dumps(job))
+    # It may die before it has read its task; its exit status says so below.
+    with contextlib.suppress(BrokenPipeError), process.stdin as task:
+        task.write(json.dumps(job))
 
     def listen() -> None:
         assert process.stdout is not None

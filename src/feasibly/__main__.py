@@ -1,0 +1,5 @@
+"""`python -m feasibly`: the command line."""
+
+from feasibly.cli import main
+
+main()
