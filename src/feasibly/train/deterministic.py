@@ -49,6 +49,10 @@ class PenaltySettings:
     normalised: bool = False
     """Whether inputs are normalised. ML4OPF takes them as they are, in per unit, which does better: the loads that
     matter are the large ones."""
+    keep: str = "loss"
+    """Which state is returned: the best on the validation labels by the prediction `loss`, or by `merit`. Answers kept
+    inside their bounds by repair start with almost no inequality violated, so that merit prefers early states that
+    hardly tell one instance from another."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,15 @@ class PenaltyLearner(NetworkLearner):
             duals=jnp.zeros(constraints, jnp.float32),
             tally=jnp.zeros(constraints, jnp.float32),
         )
+
+    def validate(self, carry: Carry, stage: Stage, seed: int) -> Validation:
+        """By the loss over the validation labels, or by merit."""
+        answers = self._answer(carry.parameters)
+        metrics = self.judge.metrics(answers)
+        error = answers - self.task.y_valid
+        loss = float(np.mean(np.abs(error) if self.settings.loss == "mae" else error * error))
+        score = loss if self.settings.keep == "loss" else self.judge.merit(metrics)
+        return Validation(score=score, stage_score=score, metrics={**metrics, "loss_valid": loss})
 
     def data(self, program: str) -> Any:
         """Scaled inputs, inputs and labels."""
