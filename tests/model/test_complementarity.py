@@ -24,7 +24,12 @@ def run(matrix, base, q, flips):
     with double():
         size, rows = q.shape
         found = solve(
-            pivot(matrix, base), jnp.asarray(q), jnp.zeros((size, rows)), jnp.zeros((size, rows), bool), flips
+            pivot(matrix, base),
+            jnp.asarray(q),
+            jnp.zeros((size, rows)),
+            jnp.zeros((size, rows), bool),
+            flips,
+            (40, 40),
         )
     return [np.asarray(part) for part in found]
 

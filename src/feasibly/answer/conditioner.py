@@ -22,15 +22,15 @@ INEQUALITY_TOLERANCE = 1e-6
 POLISHED_CHANGE = 1e-9
 """An answer counts as polished when the last move changed its cost by less than this share."""
 
-PASSES = ((4, (4, 2)), (8, (8, 4)), (16, (8, 4)))
-"""Moves, and rounds of the complementarity problem in each: a quick pass for all rows, a thorough one for those that
-have not come to rest, a long one for the last few."""
-POLISH_PASSES = ((4, (4, 2)), (12, (8, 4)), (24, (8, 4)))
+QUICK, THOROUGH, PATIENT = (4, 2), (8, 4), (40, 40)
+PASSES = ((4, QUICK), (1, THOROUGH), (1, THOROUGH), (2, THOROUGH), (4, PATIENT), (16, PATIENT))
+"""Moves, and rounds of the complementarity problem in each; rows that have come to rest sit out the later passes."""
+POLISH_PASSES = ((4, QUICK), *((2, THOROUGH),) * 4, (4, THOROUGH), (8, PATIENT), (16, PATIENT))
 
 OWN_FRAMES, OWN_SIZE = 16, 1000
 """At most so many rows of a call get frames of their own, and none where frames are large."""
 OWN_TRIES = 10
-OWN_PASS = (4, (8, 4))
+OWN_PASS = (4, PATIENT)
 OWN_WEIGHT = 1e-3
 """What is left of the belief's stiffness when such a row is polished; more of it slows the last digits down."""
 
@@ -196,8 +196,8 @@ class Conditioner:
                     state.lam[done],
                 )
                 converged[left[done]] = True
-                self._keep_better(x, y, left[~done], state.y[~done])
                 state, left = _rows(state, ~done), left[~done]
+            self._keep_better(x, y, left, state.y)
         nearby: Frame | None = None
         for row in left[:OWN_FRAMES] if self.frame(0).free.size <= OWN_SIZE else ():
             found, moved, nearby = self._alone(x[row], mean[row], polish, nearby)

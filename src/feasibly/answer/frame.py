@@ -7,8 +7,8 @@ optimality system is factored once. An instance then moves by
 
 where `g` are its equalities, `r` the exact gradient of its own Lagrangian (a reverse-mode derivative, no matrix),
 and `lam + dlam` solves a small complementarity problem that all instances share too. The matrices are only a
-metric: where the iteration rests, the instance's own optimality conditions hold. It is the adjoint form of sequential quadratic
-programming with inexact derivatives (Bock, Diehl, Kostina and Schloeder 2007 use it for real-time control).
+metric: where the iteration rests, the instance's own optimality conditions hold. It is the adjoint form of sequential
+quadratic programming with inexact derivatives (Bock, Diehl, Kostina and Schloeder 2007 use it for real-time control).
 
 The belief enters as curvature `P = c / tau * S^-1`: directions in which the answer hardly ever moves are stiff, and
 where the cost is indifferent (two equal generators at one bus) the most probable answer wins.
@@ -124,8 +124,7 @@ def build_frame(
     """Differentiate and factor at `(x, y)` with multipliers `nu` (equalities) and `lam` (candidates).
 
     `belief` is its inverse covariance, `weight` is `c / tau`, its worth in units of cost; `base` the usual active
-    set among `rows`;
-    `span` the longest step of each output.
+    set among `rows`; `span` the longest step of each output.
     """
     free = np.flatnonzero(problem.lower < problem.upper)
     jacobian, normals, curvature = derivatives.at(x, y, nu, lam[len(rows.lower) + len(rows.upper) :])

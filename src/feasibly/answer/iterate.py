@@ -63,8 +63,8 @@ class Iteration:
         """At most `steps` moves for every row, fewer when the last change of every row was below `rest`.
 
         `centred` pulls towards `mean`, the belief (conditioning); otherwise nothing does (polishing). `rounds`
-        are those of the complementarity problem, soft and hard: few suffice at first, since the next move goes on from where
-        they end, and the last rows of a batch to settle hold up all others.
+        are those of the complementarity problem, soft and hard: few suffice at first, since the next move goes on from
+        where they end, and the last rows of a batch to settle hold up all others.
         """
         outs = []
         with double():

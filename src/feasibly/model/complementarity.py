@@ -21,10 +21,6 @@ SOFT, HARD = 1e-3, 1e-10
 """Added to the diagonal (scaled to one). The soft problem finds the active set without going round in circles even
 where constraints nearly repeat one another; the hard one then gives multipliers that hold the constraints exactly."""
 
-ROUNDS = (8, 4)
-"""Soft and hard rounds for those who want the answer in one go."""
-
-
 FEW = 8
 """Most rows differ from the usual set in no more places than this; a system of this size serves a whole batch then."""
 
@@ -79,7 +75,7 @@ def solve(
     previous: Any,
     active: Any,
     flips: int,
-    rounds: tuple[int, int] = ROUNDS,
+    rounds: tuple[int, int],
 ) -> tuple[Any, Any, Any]:
     """Multipliers, their active set, and whether a row settled, for `q` of shape `(size, rows)`.
 

@@ -27,6 +27,9 @@ Array = NDArray[np.float64]
 
 _CHUNK = 256
 
+QUICK, PATIENT = (8, 4), (40, 40)
+"""Rounds of the complementarity problem: for all rows, and for those that did not settle then."""
+
 
 class LawArrays(NamedTuple):
     """The arrays of a law; `dx = x - x0`."""
@@ -55,15 +58,25 @@ class Law:
 
     def respond(self, x: Array) -> Array:
         """The law's answer to each row."""
-        parts = []
+        answer, settled = self._run(x, QUICK)
+        rest = np.flatnonzero(~settled)
+        if len(rest):
+            answer[rest] = self._run(x[rest], PATIENT)[0]
+        return answer
+
+    def _run(self, x: Array, rounds: tuple[int, int]) -> tuple[Array, NDArray[np.bool_]]:
+        """Answers, and whether each row's complementarity problem was solved within `rounds`."""
+        answers, settled = [np.zeros((0, len(self.arrays.y0)))], [np.zeros(0, dtype=bool)]
         run = _respond(self.flips)
         with double():
             for first in range(0, len(x), _CHUNK):
                 rows = x[first : first + _CHUNK]
                 width = _CHUNK if len(rows) > 1 else 1
                 filled = np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
-                parts.append(np.asarray(run(self.arrays, filled.T)).T[: len(rows)])
-        return np.concatenate(parts) if parts else np.zeros((0, len(self.arrays.y0)))
+                answer, done = run(self.arrays, filled.T, rounds)
+                answers.append(np.asarray(answer).T[: len(rows)])
+                settled.append(np.asarray(done)[: len(rows)])
+        return np.concatenate(answers), np.concatenate(settled)
 
 
 _RESPOND: dict[int, Any] = {}
@@ -73,16 +86,16 @@ def _respond(flips: int) -> Any:
     """The compiled law for one number of flips; shapes and arrays are arguments."""
     if flips not in _RESPOND:
 
-        def run(a: LawArrays, x: Any) -> Any:
+        def run(a: LawArrays, x: Any, rounds: Any) -> Any:
             dx = x - a.x0[:, None]
             answer = (a.y0 + a.drift)[:, None] + a.slope @ dx
             if a.q0.shape[0] == 0:
-                return answer
+                return answer, jnp.ones(x.shape[1], dtype=bool)
             q = a.q0[:, None] + a.q_slope @ dx
             previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
             active = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
-            lam, _, _ = solve(a.pivoted, q, previous, active, flips)
-            return answer + a.push @ lam
+            lam, _, settled = solve(a.pivoted, q, previous, active, flips, rounds)
+            return answer + a.push @ lam, settled
 
         _RESPOND[flips] = jax.jit(run)
     return _RESPOND[flips]
