@@ -1,0 +1,85 @@
+"""The figures of the documentation, from what other runs have left behind.
+
+python benchmarks/figures.py posterior CACHE        2 x MPV, bounds per bus, convergence (CACHE: `reproduce --out`)
+python benchmarks/figures.py learning STORE NAME    learning curves of a comparison's trainings (`compare --store`)
+python benchmarks/figures.py labels NAME JSON ...   gap and max ineq against labels, from several comparisons
+
+Each writes docs/figures/*.svg and the numbers in them as .csv.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from feasibly.report.drawing import Drawing
+from feasibly.report.experiments import Request
+from feasibly.report.figures import draw_labels, draw_learning
+from feasibly.report.published import TABLE_57, TABLE_118
+from feasibly.report.studies import study_bounds, study_convergence, study_mpv
+
+INTO = Path(__file__).parents[1] / "docs" / "figures"
+
+
+def keep(stem: str, drawing: Drawing) -> None:
+    """Write a figure and its numbers."""
+    INTO.mkdir(exist_ok=True)
+    (INTO / f"{stem}.svg").write_bytes(drawing.image("svg"))
+    (INTO / f"{stem}.csv").write_text(drawing.to_csv(), encoding="utf-8")
+    print(INTO / f"{stem}.svg")
+
+
+def posterior(cache: str) -> None:
+    """What the paper draws of a posterior, for the proxies that `reproduce table-57` and `table-118` have trained."""
+    request = Request(1.0, Path(cache), 1, None, None, None, None, 500, True, print)
+    grids = (TABLE_57, TABLE_118)
+    said: list[str] = []
+    numbers: dict[str, Any] = {}
+    for name, study in (
+        ("mpv", lambda: study_mpv(request, grids)),
+        ("bounds", lambda: study_bounds(request, grids)),
+        ("convergence", lambda: study_convergence(request)),
+    ):
+        drawings, words, found = study()
+        for stem, drawing in drawings.items():
+            keep(stem, drawing)
+        said += words
+        numbers[name] = found
+    (INTO / "posterior.json").write_text(
+        json.dumps({"said": list(dict.fromkeys(said)), "numbers": numbers}, indent=1) + "\n", encoding="utf-8"
+    )
+
+
+def learning(store: str, name: str) -> None:
+    """Max eq and gap on the validation labels against seconds."""
+    histories = {}
+    for path in sorted((Path(store) / "trainings").glob("*.0.json")):
+        history = json.loads(path.read_text(encoding="utf-8"))["history"]
+        if history:
+            histories[path.name.partition(".")[0]] = history
+    cells = Path(store) / "cells"
+    for measure in ("max_eq", "gap_percent"):
+        flat = {}
+        for method in ("ridge", "gp", "response"):
+            row = json.loads((cells / f"{method}.mean.0.json").read_text(encoding="utf-8"))["row"]
+            flat[method] = (float(row["train_seconds"]), float(row[measure]))
+        keep(f"learning-{name}-{measure.partition('_')[0]}", draw_learning(histories, measure, flat=flat))
+
+
+def labels(name: str, *paths: str) -> None:
+    """Gap and max ineq against the number of labels."""
+    entries: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path in paths:
+        for row in json.loads(Path(path).read_text(encoding="utf-8"))["rows"]:
+            if "failed" not in row:
+                entries[f"{row['method']}, {row['answer']}"].append(row)
+    for rows in entries.values():
+        rows.sort(key=lambda row: row["labels"])
+    keep(f"labels-{name}", draw_labels(entries))
+
+
+if __name__ == "__main__":
+    {"posterior": posterior, "learning": learning, "labels": labels}[sys.argv[1]](*sys.argv[2:])
