@@ -122,8 +122,9 @@ def _means(c: Certificate, made: AnswerPromise) -> Iterator[str]:
         yield f"The paper's bound (mpv-bernstein) rests on a hypothesis. {made.alpha.describe()}"
         if made.alpha.alpha_paper is not None:
             yield (
-                f"As the paper writes the variance, alpha is at most {float(made.alpha.alpha_paper.max()):.3g}, and "
-                f"could not exceed 2 whatever the labels are. MPV from {made.mpv_source}."
+                "By the paper's own formula alpha lies between 1 and 2 for any posterior and any labels (here it is "
+                f"{float(made.alpha.alpha_paper.max()):.3g} at most), so that says nothing about the errors. MPV from "
+                f"{made.mpv_source}."
             )
         else:
             yield f"MPV from {made.mpv_source}."

@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from feasibly.promise import (
     PromiseError,
+    Spread,
     join_draws,
     join_instances,
     measure_alpha,
@@ -121,6 +122,39 @@ def test_outputs_without_spread() -> None:
     assert report.violated.tolist() == [False, True, False]
     assert not np.isnan(report.alpha_lower).any()
     assert not np.isnan(report.alpha_upper).any()
+
+
+def test_the_papers_version_stays_between_one_and_two_where_only_rounding_moves() -> None:
+    """An output at a bound has no spread; the last bits of its draws' means are no variance to divide by it."""
+    rounding = 1e-17 * np.random.default_rng(0).normal(size=(50, 2))
+    spread = Spread(np.zeros((10, 2)), np.zeros((10, 2)), rounding)
+    report = measure_alpha(spread, np.c_[np.arange(10.0), np.zeros(10)])
+    assert report.alpha.tolist() == [np.inf, 1.0]
+    assert report.alpha_paper.tolist() == [1.0, 1.0]
+    assert report.paper.tolist() == [0.0, 0.0]
+
+
+def test_the_verdict_in_words_never_calls_infinity_a_number() -> None:
+    mean, labels = np.zeros((40, 3)), np.random.default_rng(0).normal(size=(40, 3))
+    silent, rare = np.zeros((40, 3)), np.zeros((40, 3))
+    words = measure_alpha(spread_from_moments(mean, silent), labels).describe()
+    assert words == (
+        "The hypothesis (alpha <= 2) is violated for 3 of 3 outputs (for 3 the whole interval lies above it). For 3 "
+        "outputs the posterior states no spread at all and the errors vary: no alpha is enough. Bounds that rest on "
+        "it are no promises."
+    )
+    rare[0], rare[:, 1] = 1.0, 0.0  # one instance with a spread, which a resample may well leave out
+    words = measure_alpha(spread_from_moments(mean, rare), labels).describe()
+    assert "For 1 output the posterior states no spread" in words
+    assert "The largest finite alpha measured is" in words
+    assert "or more with confidence 0.95, with no upper end: too few instances show any spread" in words
+    assert "inf" not in words.replace("finite", "")
+    spread = np.full((40, 3), 1.1 * labels.var(axis=0))  # alpha is 1.9
+    words = measure_alpha(spread_from_moments(mean, spread), labels).describe()
+    assert words.startswith(
+        "The hypothesis (alpha <= 2) is not contradicted, nor is it sure for 3 outputs, whose interval reaches above"
+    )
+    assert "finite" not in words
 
 
 def test_bad_shapes_are_told() -> None:

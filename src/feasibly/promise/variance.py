@@ -54,6 +54,15 @@ class Spread:
         """Mean predictive variance of each output, `(outputs,)`."""
         return self.variance.mean(axis=0)
 
+    @property
+    def paper_alpha(self) -> Array | None:
+        """E_M[V_W e] + V_W[E_M e] over MPV, `(outputs,)`: 1 to 2 whatever the labels are; `None` without draws."""
+        if self.draw_mean is None:
+            return None
+        # Convexity, at most MPV; rounding alone can break it, and would make a ratio without meaning of it where an
+        # output has no spread.
+        return _ratio(np.minimum(self.draw_mean.var(axis=0), self.mpv), self.mpv)
+
 
 def measure_spread(predictions: ArrayLike) -> Spread:
     """Reduce predictions of shape `(draws, instances, outputs)`, or `(draws, instances)` for one output."""
@@ -129,7 +138,7 @@ class AlphaReport:
         alpha: `total / mpv`; infinite where the posterior has no spread and is wrong, 1 where it has none and
             is right by the same amount everywhere.
         alpha_lower, alpha_upper: bootstrap interval of `alpha` over instances.
-        alpha_paper: `paper / mpv`, or `None`.
+        alpha_paper: `paper / mpv`, between 1 and 2, or `None`.
         needed: variance of the absolute error of the posterior mean over `mpv`: the smallest multiplier with
             which the bound's hypothesis is true of that answer (at most `alpha`).
         limit: the multiplier under test.
@@ -166,20 +175,41 @@ class AlphaReport:
         return not bool(self.violated.any())
 
     def describe(self) -> str:
-        """The verdict in one sentence."""
-        worst = int(np.argmax(self.alpha))
+        """The verdict, in a few sentences."""
         bad, sure = int(self.violated.sum()), int(self.surely_violated.sum())
-        measured = (
-            f"the largest measured alpha is {self.alpha[worst]:.3g} "
-            f"[{self.alpha_lower[worst]:.3g}, {self.alpha_upper[worst]:.3g}] from {self.count} labels"
-        )
-        if not bad:
-            return f"The hypothesis (alpha <= {self.limit:g}) is not contradicted: {measured}."
-        return (
-            f"The hypothesis (alpha <= {self.limit:g}) is violated for {bad} of {self.alpha.size} outputs "
-            f"(for {sure} the whole interval lies above it): {measured}. "
-            "Bounds that rest on it are no promises."
-        )
+        near = int(((self.alpha_upper > self.limit) & ~self.violated).sum())
+        verdict = "not contradicted"
+        if bad:
+            verdict = f"violated for {bad} of {_outputs(self.alpha.size)} (for {sure} the whole interval lies above it)"
+        elif near:
+            verdict += f", nor is it sure for {_outputs(near)}, whose interval reaches above it"
+        said = [f"The hypothesis (alpha <= {self.limit:g}) is {verdict}."]
+        silent = int(np.isinf(self.alpha).sum())
+        if silent:
+            said.append(
+                f"For {_outputs(silent)} the posterior states no spread at all and the errors vary: no alpha is enough."
+            )
+        if silent < self.alpha.size:
+            worst = int(np.argmax(np.where(np.isfinite(self.alpha), self.alpha, -np.inf)))
+            said.append(
+                f"The largest{' finite' if silent else ''} alpha measured is {self.alpha[worst]:.3g} "
+                f"({self._between(worst)}), from {self.count} labels."
+            )
+        if bad:
+            said.append("Bounds that rest on it are no promises.")
+        return " ".join(said)
+
+    def _between(self, output: int) -> str:
+        """The interval of one output's alpha in words: without an upper end where the MPV may well be zero."""
+        low, high = float(self.alpha_lower[output]), float(self.alpha_upper[output])
+        sure = f"with confidence {self.confidence:g}"
+        if np.isfinite(high):
+            return f"{low:.3g} to {high:.3g} {sure}"
+        return f"{low:.3g} or more {sure}, with no upper end: too few instances show any spread"
+
+
+def _outputs(count: int) -> str:
+    return f"{count} output" + ("" if count == 1 else "s")
 
 
 def measure_alpha(
@@ -211,7 +241,7 @@ def measure_alpha(
     error = truth - spread.mean
     mpv = spread.variance.mean(axis=0)
     between = _variance(error)
-    paper = None if spread.draw_mean is None else mpv + spread.draw_mean.var(axis=0)
+    paper = spread.paper_alpha
 
     picks = (
         np.random.default_rng(seed).multinomial(count, np.full(count, 1.0 / count), size=resamples) / count
@@ -227,11 +257,11 @@ def measure_alpha(
         mpv=mpv,
         between=between,
         total=mpv + between,
-        paper=paper,
+        paper=None if paper is None else paper * mpv,
         alpha=_ratio(between, mpv),
         alpha_lower=low,
         alpha_upper=high,
-        alpha_paper=None if paper is None else _ratio(paper - mpv, mpv),
+        alpha_paper=paper,
         needed=_ratio(_variance(np.abs(error)), mpv) - 1.0,
         limit=float(limit),
         confidence=confidence,
