@@ -1,4 +1,4 @@
-"""Certificates: what is promised is what was counted, it comes true, and it is withdrawn when it should be."""
+"""Making certificates: what is promised is what was counted, and it comes true."""
 
 from __future__ import annotations
 
@@ -6,53 +6,24 @@ import dataclasses
 import importlib.util
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import feasibly as fb
 from feasibly import promise
-from feasibly.answer.ladder import Leverage
-from feasibly.certificate import CertificateError, Rule
+from feasibly._certify.certify import _alpha, _Asked, _Variance
+from feasibly._certify.split import Scored
+from feasibly.certificate import CertificateError
 from feasibly.data.dataset import Dataset
 from feasibly.model.linear import LinearModel, fit_ridge
-from feasibly.promise import ScoreLimit
-from feasibly.proxy import Proxy, TrainingRecord
+from feasibly.proxy import Proxy
+from tests.certified import MEAN, believer, gaps, solved
 from tests.problems import CASES, make
 
-Array = NDArray[np.float64]
 ROOT = Path(__file__).parent.parent
-
-
-def solved(name: str, rows: int, seed: int) -> Dataset:
-    """Labels in closed form."""
-    problem, optimum = make(name), CASES[name].optimum
-    assert optimum is not None
-    x = fb.sample(problem, rows, seed=seed)
-    return Dataset.from_arrays(problem, x, optimum(x))
-
-
-def believer(data: Dataset, labels: int, change: Callable[[LinearModel], LinearModel] | None = None) -> Proxy:
-    """A ridge proxy that answers by its mean alone: no conditioning, nothing to compile but the problem."""
-    model = fit_ridge(data.x[:labels], data.y[:labels])
-    box = data.problem.box()
-    return Proxy(
-        data.problem,
-        model if change is None else change(model),
-        TrainingRecord("ridge", labels, 0, 1.0, 0.0, 0),
-        keys=data.keys[:labels],
-        recipe=None,
-        box=box,
-        leverage=None if box is not None else Leverage.of(data.x[:labels]),
-    )
-
-
-def gaps(data: Dataset, objective: Array) -> Array:
-    return 100.0 * np.abs(objective - data.objective) / np.abs(data.objective)
 
 
 @pytest.fixture(scope="module")
@@ -63,19 +34,6 @@ def plain() -> Dataset:
 @pytest.fixture(scope="module")
 def toy_data() -> Dataset:
     return solved("toy", 320, 0)
-
-
-@pytest.fixture(scope="module")
-def full(toy_data: Dataset) -> Proxy:
-    """A proxy with the whole ladder, certified for all of it."""
-    proxy = fb.fit(toy_data.problem, toy_data, "ridge", labels=60)
-    fb.certify(
-        proxy, toy_data, 0.9, answers=("mean", "conditioned", "polished", "auto"), unlabelled=200, draws=50
-    )
-    return proxy
-
-
-MEAN: dict[str, Any] = {"answers": ("mean",), "unlabelled": 200, "draws": 50}
 
 
 # ---- what is counted ------------------------------------------------------------------------------------
@@ -151,8 +109,16 @@ def test_too_few_labels_says_how_many(toy_data: Dataset) -> None:
         fb.certify(believer(toy_data, 100), some, 0.95, **MEAN)
     with pytest.raises(fb.FeasiblyError, match="label at least 19 more rows, or use the variant 'cross'"):
         fb.certify(believer(toy_data, 112), some, 0.95, **MEAN)
-    with pytest.raises(fb.FeasiblyError, match="at least 59 calibration labels"):
+    words = (
+        "0.95 for 3 promises that hold together needs at least 59 calibration labels and there are 30: add 29"
+    )
+    with pytest.raises(fb.FeasiblyError, match=words) as caught:
         fb.certify(believer(toy_data, 290), toy_data, 0.95, simultaneous=True, **MEAN)
+    offered = float(str(caught.value).split("confidence ")[-1].split(" ")[0])
+    made = fb.certify(believer(toy_data, 290), toy_data, offered, simultaneous=True, **MEAN)
+    assert made.labels == 30
+    # A third of 0.1 rounded up would ask for 30.
+    assert fb.certify(believer(toy_data, 291), toy_data, 0.9, simultaneous=True, **MEAN).labels == 29
 
 
 @pytest.mark.parametrize(
@@ -263,12 +229,30 @@ def test_an_overconfident_posterior_is_named(toy_data: Dataset) -> None:
     assert report.alpha_paper is not None
     assert (report.alpha_paper <= 2.0).all()  # as the paper writes it, it cannot fail
     assert "is violated for 2 of 2 outputs" in bold.describe()
+    assert "By the paper's own formula alpha lies between 1 and 2 for any posterior" in bold.describe()
     meek = fb.certify(believer(toy_data, 100, doubt), toy_data, 0.9, **MEAN)
     assert meek.answers["mean"].alpha is not None
     assert meek.answers["mean"].alpha.holds
     assert "is not contradicted" in meek.describe()
     first, second = (c.answers["mean"].mean["outputs"]["mpv-bernstein"] for c in (bold, meek))
     assert (first.epsilon < second.epsilon).all()
+
+
+def test_the_papers_alpha_cannot_exceed_two_when_rows_get_no_answer() -> None:
+    """The only row on which an output has any spread is the one without an answer: seen on case57, as "at most inf"."""
+    draws = np.zeros((20, 6, 1))
+    draws[:, 5, 0] = np.random.default_rng(0).normal(size=20)
+    rows = np.arange(6)
+    y, nothing = np.zeros((6, 1)), np.zeros(6)
+    scored = Scored(y, y, nothing, nothing, nothing, rows < 5, {})
+    variance = _Variance(rows, promise.measure_spread(draws), np.ones(1), "20 posterior draws")
+    report = _alpha(scored, np.arange(6.0)[:, None], rows, variance, _Asked(0.9, 2.0, False, 1e-4, 20, 0))
+    assert report is not None
+    assert report.count == 5
+    assert np.isinf(report.alpha).all()
+    assert report.alpha_paper is not None
+    assert (report.alpha_paper >= 1.0).all()
+    assert (report.alpha_paper <= 2.0).all()
 
 
 def test_mpv_is_the_posterior_variance_of_unlabelled_inputs(toy_data: Dataset) -> None:
@@ -295,152 +279,6 @@ def test_all_at_once(toy_data: Dataset) -> None:
     assert many.gap.confidence == pytest.approx(1 - 0.1 / 3)
     assert many.gap.limit >= one.gap.limit  # type: ignore[union-attr]
     assert "hold together" in together.describe()
-
-
-# ---- at answer time -------------------------------------------------------------------------------------
-
-
-def test_an_input_outside_the_range_has_no_promise(plain: Dataset) -> None:
-    proxy = believer(plain, 100)
-    fb.certify(proxy, plain, 0.9, **MEAN)
-    x = fb.sample(plain.problem, 20, seed=8)
-    x[3, 1] = 1.5
-    x[7] = np.nan
-    found = proxy.predict(x, "mean")
-    lost = np.isnan(found.lower).all(axis=1)  # type: ignore[arg-type]
-    assert np.flatnonzero(lost).tolist() == [3, 7]
-    assert np.isnan(found.gap_limit[lost]).all()  # type: ignore[index]
-    assert found.outcome[3] is fb.AnswerOutcome.OUTSIDE
-    assert found.outcome[0] is fb.AnswerOutcome.OK
-    assert "No promise for 1 of 20 answers" in found.warnings[0]
-    assert "x1 = 1.5 is above 1" in found.warnings[0]
-
-
-def test_a_batch_drawn_from_elsewhere_has_no_promise(plain: Dataset) -> None:
-    proxy = believer(plain, 100)
-    fb.certify(proxy, plain, 0.9, **MEAN)
-    corner = 0.8 + 0.1 * fb.sample(plain.problem, 60, seed=8)
-    found = proxy.predict(corner, "mean")
-    assert np.isnan(found.lower).all()  # type: ignore[arg-type]
-    assert "is not drawn like the calibration inputs" in found.warnings[0]
-    single = proxy.predict(
-        corner[0], "mean"
-    )  # one instance inside the range says nothing about how it was drawn
-    assert np.isfinite(single.lower).all()  # type: ignore[arg-type]
-    assert single.warnings == ()
-
-
-def test_an_instance_unlike_any_other_has_no_promise() -> None:
-    """Without a declared range, leverage is what there is."""
-    problem = fb.Problem(
-        lambda x, y: ((y - x) ** 2).sum(), [-np.inf] * 2, [np.inf] * 2, nominal=[0.0, 0.0],
-        sampler=lambda random: random.standard_normal(2), name="free",
-    )  # fmt: skip
-    x = fb.sample(problem, 300, seed=0)
-    proxy = believer(Dataset.from_arrays(problem, x, x), 100)
-    fb.certify(proxy, Dataset.from_arrays(problem, x, x), 0.9, answers=("mean",), unlabelled=1000, draws=10)
-    far = np.array([[9.0, -9.0]])
-    found = proxy.predict(far, "mean")
-    assert found.outcome[0] is fb.AnswerOutcome.OUTSIDE
-    assert np.isnan(found.lower).all()  # type: ignore[arg-type]
-    assert "unlike any calibration input" in found.warnings[0]
-
-
-def test_no_promise_for_what_was_not_certified(full: Proxy, toy_data: Dataset) -> None:
-    x = toy_data.x[:20]
-    for found, words in (
-        (full.predict(x, "svp"), "promises nothing of 'svp'"),
-        (full.predict(x, "auto", tolerance=1e-3), "auto was certified at tolerance 0.0001"),
-    ):
-        assert found.lower is None
-        assert words in found.warnings[0]
-    with pytest.raises(fb.FeasiblyError, match="there is no region 'wide'"):
-        full.predict(x, region="wide")
-
-
-# ---- auto as one predictor ------------------------------------------------------------------------------
-
-
-def test_auto_is_calibrated_by_running_auto(full: Proxy, toy_data: Dataset) -> None:
-    made = full.certificate
-    assert made is not None
-    assert made.rule is not None
-    usable = np.random.default_rng(0).permutation(np.arange(60, 320))
-    aside = usable[: len(usable) // 4]
-    assert made.rule.labels == len(aside)
-    kept = toy_data.take(usable[len(aside) :])
-    found = full.predict(kept.x, "auto")
-    rank = math.ceil((len(kept) + 1) * 0.9)
-    assert float(made.answers["auto"].gap.limit) == np.sort(gaps(kept, found.objective))[rank - 1]  # type: ignore[union-attr]
-    assert made.answers["auto"].labels == len(kept)
-    fresh = solved("toy", 1500, 9)
-    answers = full.predict(fresh.x, "auto")
-    low, _ = promise.coverage_range(len(kept), 0.9, share=0.9999)
-    covered = ((answers.lower <= fresh.y) & (fresh.y <= answers.upper)).all(axis=1)
-    assert covered.mean() > low - 0.03
-    assert f"{made.rule.labels} of the labels fixed the shape" in made.describe()
-
-
-def test_hard_instances_climb_and_easy_ones_do_not(full: Proxy, toy_data: Dataset) -> None:
-    def rule(limit: float) -> Rule:
-        made = ScoreLimit(np.asarray(limit), True, 1e-6, 0.9, 100, 91)
-        return Rule(made, made, 100)
-
-    ladder, x = full._ladder, toy_data.x[:64]
-    hard = ladder.difficulty(x, full.model.predict(x))
-    assert hard.min() < hard.max()
-    rest = ladder.conditioner.answer(x, full.model.predict(x).mean).converged
-    border = float(np.median(hard[rest & (hard > 1e-6)]))
-    found = ladder.answer(x, "auto", tolerance=1e-4, trust=rule(1e-4 / border).trusts)
-    climbed = np.array(found.rung) != "conditioned"
-    np.testing.assert_array_equal(climbed, ~rest | (np.maximum(hard, 1e-6) > border))
-    assert climbed.any()
-    assert not climbed.all()
-    bare = ladder.answer(x, "auto", tolerance=1e-4)
-    assert (np.array(bare.rung) == "conditioned").sum() >= (~climbed).sum()
-
-
-def test_a_rule_needs_labels_of_its_own(full: Proxy, toy_data: Dataset) -> None:
-    few = toy_data.take(np.arange(60, 75))
-    made = fb.certify(full, few, 0.9, answers=("auto",), unlabelled=50, draws=5, attach=False)
-    assert made.rule is None
-    assert "15 labels are too few to certify the gap of each rung" in made.notes[0]
-
-
-# ---- on disk --------------------------------------------------------------------------------------------
-
-
-def test_it_travels_with_the_model(full: Proxy, toy_data: Dataset, tmp_path: Path) -> None:
-    full.save(tmp_path / "model")
-    again = Proxy.load(tmp_path / "model", problem=toy_data.problem)
-    assert again.certificate is not None
-    assert full.certificate is not None
-    assert again.certificate.describe() == full.certificate.describe()
-    assert again.certificate.as_dict(full=True) == full.certificate.as_dict(full=True)
-    x = toy_data.x[200:]
-    for answer in ("mean",):
-        first, second = full.predict(x, answer), again.predict(x, answer)
-        np.testing.assert_allclose(first.lower, second.lower, rtol=1e-9, atol=1e-12)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(first.gap_limit, second.gap_limit)  # type: ignore[arg-type]
-    json.dumps(full.certificate.as_dict(full=True), allow_nan=False)
-
-
-def test_it_fits_no_other_model(toy_data: Dataset) -> None:
-    first, second = believer(toy_data, 100), believer(toy_data, 90)
-    made = fb.certify(first, toy_data, 0.9, **MEAN)
-    with pytest.raises(fb.FeasiblyError, match="made for another model"):
-        second.certificate = made
-
-
-def test_a_damaged_certificate_says_so(toy_data: Dataset, tmp_path: Path) -> None:
-    proxy = believer(toy_data, 100)
-    fb.certify(proxy, toy_data, 0.9, **MEAN)
-    proxy.save(tmp_path / "model")
-    text = json.loads((tmp_path / "model" / "proxy.json").read_text())
-    del text["certificate"]["answers"]["mean"]["max_eq"]
-    (tmp_path / "model" / "proxy.json").write_text(json.dumps(text))
-    with pytest.raises(fb.FeasiblyError, match="stored certificate is damaged"):
-        Proxy.load(tmp_path / "model", problem=toy_data.problem)
 
 
 # ---- without further labels -----------------------------------------------------------------------------

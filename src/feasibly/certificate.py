@@ -65,7 +65,8 @@ class Rule:
 class Cross:
     """What CV+ needs of each training label, from the model that did not see it.
 
-    `residual` and `scale` are `(labels, outputs)`, `cost` the optimal cost less that of the left-out answer.
+    `residual` and `scale` are `(labels, outputs)`, `cost` the optimal cost less that of the left-out answer, `floor`
+    the smallest scale of each fold's model, `(folds, outputs)`: that of the whole proxy would have seen every label.
     """
 
     residual: Array
@@ -78,8 +79,8 @@ class Cross:
     def interval(self, centre: Array, scale: Array, confidence: float, joint: bool) -> promise.CrossIntervals:
         """Intervals from the fold models' answers `(folds, rows, outputs)`."""
         return promise.cv_plus(
-            self.residual, centre, self.fold.astype(np.int64), confidence, residual_scale=self.scale, scale=scale,
-            floor=self.floor, joint=joint,
+            self.residual, centre, self.fold.astype(np.int64), confidence, residual_scale=self.scale,
+            scale=np.maximum(scale, self.floor[:, None, :]), joint=joint,
         )  # fmt: skip
 
     def gap_limit(self, objective: Array, costs: Array, confidence: float) -> Array:
@@ -137,7 +138,7 @@ class Certificate:
 
     Attributes:
         problem, method: what it is about.
-        model: the digest of the model it was made for; it fits no other.
+        model, fingerprint: of the model and the problem it was made for; it fits no others.
         confidence: of every promise, each on its own unless `simultaneous`.
         variant: `split` (labels kept apart) or `cross` (the training labels, refitted without each fold).
         labels: labels used beyond the training labels: 0 for `cross`.
@@ -170,6 +171,7 @@ class Certificate:
     rule: Rule | None = None
     notes: tuple[str, ...] = ()
     folds: tuple[Any, ...] = ()
+    fingerprint: str = ""
 
     # ---- at answer time ---------------------------------------------------------------------------------
 
@@ -257,7 +259,11 @@ class Certificate:
             both = made.cross.interval(centre, scale, self.confidence, region == "joint")
             costs = np.stack([each.objective for each in others])
             costs = np.where(np.isfinite(costs), costs, found.objective[kept])
-            return both.lower, both.upper, made.cross.gap_limit(found.objective[kept], costs, self.confidence)
+            gap = made.cross.gap_limit(found.objective[kept], costs, self.confidence)
+            # A fold's model that finds no answer leaves the promise true and empty.
+            mute = np.any([~np.isfinite(each.y).all(axis=1) for each in others], axis=0)
+            both.lower[mute], both.upper[mute], gap[mute] = -np.inf, np.inf, np.inf
+            return both.lower, both.upper, gap
         chosen = made.joint if region == "joint" else made.each
         assert chosen is not None
         assert made.gap is not None

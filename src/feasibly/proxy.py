@@ -104,6 +104,11 @@ class Proxy:
     def certificate(self, given: Certificate | None) -> None:
         if given is not None and given.model != self.digest():
             raise FeasiblyError("this certificate was made for another model; certify this one")
+        # Two problems may share their optima, and so a model, and differ in cost and limits.
+        if given is not None and given.fingerprint not in ("", self.problem.fingerprint):
+            raise FeasiblyError(
+                f"this certificate was made for another problem ({given.problem}); certify this one"
+            )
         self._certificate = given
 
     def digest(self) -> str:

@@ -62,6 +62,13 @@ def test_the_confidence_an_error_offers_instead_is_really_enough() -> None:
             calibrate(np.arange(have, dtype=float), 0.999)
         offered = float(str(caught.value).split("confidence ")[-1].split(" ")[0])
         assert calibrate(np.arange(have, dtype=float), offered).count == have
+    for have in range(4, 60):
+        with pytest.raises(TooFewLabelsError, match="for 3 promises that hold together") as caught:
+            calibrate(np.ones((have, 3)), 0.999, simultaneous=True)
+        offered = float(str(caught.value).split("confidence ")[-1].split(" ")[0])
+        assert calibrate(np.ones((have, 3)), offered, simultaneous=True).count == have
+    with pytest.raises(TooFewLabelsError, match=r"there are 2: add \d+\.$"):
+        calibrate(np.ones((2, 3)), 0.9, simultaneous=True)
 
 
 def test_ranks_do_not_suffer_from_binary_fractions() -> None:

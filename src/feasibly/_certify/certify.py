@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +37,8 @@ VARIANTS = ("split", "cross")
 CERTIFIED = ("mean", "conditioned", "auto")
 UNLABELLED = 1000
 FOLDS = 8
+LIMITS = 3
+"""On the next instance: gap, max eq, max ineq."""
 
 _SEED = 1 << 41
 """Keeps these draws apart from labels and from the unlabelled inputs of training."""
@@ -54,8 +57,10 @@ class _Asked:
 
     @property
     def limit_confidence(self) -> float:
-        """Of each of the three limits (gap, max eq, max ineq): stricter when they are to hold together."""
-        return 1.0 - (1.0 - self.confidence) / 3.0 if self.simultaneous else self.confidence
+        """Of each of the limits on gap, max eq and max ineq: stricter when they are to hold together."""
+        # Rounded down in the last digit: a third rounded up would ask for one label more than the union bound does.
+        together = math.floor(1e15 * (1.0 - (1.0 - self.confidence) / LIMITS)) / 1e15
+        return together if self.simultaneous else self.confidence
 
     @property
     def answering(self) -> dict[str, Any]:
@@ -95,6 +100,7 @@ class _Work:
             problem=proxy.problem.name,
             method=proxy.method,
             model=proxy.digest(),
+            fingerprint=proxy.problem.fingerprint,
             confidence=asked.confidence,
             variant=variant,
             labels=labels,
@@ -238,7 +244,8 @@ def _split(work: _Work, answers: Sequence[str]) -> Certificate:
             f"least {needed} more rows, or use the variant 'cross'"
         )
     if len(usable) < needed:
-        raise promise.TooFewLabelsError(len(usable), needed, asked.limit_confidence)
+        parts = LIMITS if asked.simultaneous else 1
+        raise promise.TooFewLabelsError(len(usable), needed, asked.confidence, parts=parts)
     usable = np.random.default_rng(asked.seed).permutation(usable)
     # Some labels are set apart for what must be fixed before calibration: the shape of joint regions, auto's rule.
     aside = max(needed, len(usable) // 4)
@@ -322,10 +329,13 @@ def _alpha(
     if answered.sum() < 2:
         return None
     y, labels = scored.y[at][answered], truth[at][answered]
-    spread = replace(variance.spread, mean=y, variance=variance.spread.variance[answered])
-    return promise.measure_alpha(
-        spread, beyond_tolerance(labels, y), limit=asked.alpha, confidence=asked.confidence, seed=asked.seed
-    )
+    report = promise.measure_alpha(
+        Spread(y, variance.spread.variance[answered]), beyond_tolerance(labels, y), limit=asked.alpha,
+        confidence=asked.confidence, seed=asked.seed,
+    )  # fmt: skip
+    # The draws' means are over all rows, answered or not, and so is the paper's version: it knows no answers.
+    paper = variance.spread.paper_alpha
+    return replace(report, alpha_paper=paper, paper=None if paper is None else paper * report.mpv)
 
 
 def _metric_means(

@@ -100,15 +100,15 @@ def cross_promise(
     """Residuals of every training label, from the proxy that did not see it."""
     n, outputs = len(folds.rows), proxy.problem.n_outputs
     residual, scale, cost = np.empty((n, outputs)), np.empty((n, outputs)), np.empty(n)
+    floor = np.stack([floor_of(other) for other in folds.proxies])
     for k, other in enumerate(folds.proxies):
         mine = folds.fold == k
         rows = folds.rows[mine]
         found = other.predict(data.x[rows], answer, tolerance=tolerance, seed=seed, draws=draws)
         answered = np.asarray(np.isfinite(found.y).all(axis=1))
         residual[mine] = np.where(answered[:, None], data.y[rows] - found.y, NO_ANSWER)
-        scale[mine] = np.nan_to_num(found.std)
+        scale[mine] = np.maximum(np.nan_to_num(found.std), floor[k])
         cost[mine] = np.where(answered, data.objective[rows] - found.objective, NO_ANSWER)
-    floor = floor_of(proxy)
     try:
         probe = promise.cv_plus(cost, np.zeros((len(folds.proxies), 1)), folds.fold, confidence)
     except PromiseError as error:

@@ -17,15 +17,23 @@ class PromiseError(ValueError):
 
 
 class TooFewLabelsError(PromiseError):
-    """The asked confidence needs more calibration points than were given. `needed` says how many."""
+    """The asked confidence needs more calibration points than were given. `needed` says how many.
 
-    def __init__(self, have: int, needed: int, confidence: float, what: str = "calibration labels") -> None:
+    `parts` promises were to hold together with that confidence, by union bound.
+    """
+
+    def __init__(
+        self, have: int, needed: int, confidence: float, what: str = "calibration labels", parts: int = 1
+    ) -> None:
         self.have = have
         self.needed = needed
         self.confidence = confidence
+        together = f" for {parts} promises that hold together" if parts > 1 else ""
+        reach = math.floor(10_000 * (1 - Fraction(parts, have + 1))) / 10_000
+        lower = f" or ask for confidence {reach:g} or less" if reach > 0 else ""
         super().__init__(
-            f"Confidence {confidence:g} needs at least {needed} {what} and there are {have}: add "
-            f"{needed - have} or ask for confidence {math.floor(1e4 * have / (have + 1)) / 1e4:g} or less."
+            f"Confidence {confidence:g}{together} needs at least {needed} {what} and there are {have}: add "
+            f"{needed - have}{lower}."
         )
 
 
@@ -83,15 +91,17 @@ def exact_level(confidence: float, parts: int = 1) -> Fraction:
     return 1 - (1 - Fraction(str(check_confidence(confidence)))) / parts
 
 
-def conformal_rank(count: int, level: Fraction, what: str = "calibration labels") -> int:
+def conformal_rank(count: int, confidence: float, parts: int = 1, what: str = "calibration labels") -> int:
     """k = ceil((n + 1) level): the k-th smallest of n scores is the conformal quantile.
+
+    The level is the confidence or, with `parts`, what each must have for all to hold together.
 
     Raises:
         TooFewLabelsError: when k > n, so that only an infinite bound would be honest.
     """
-    rank = math.ceil((count + 1) * level)
+    rank = math.ceil((count + 1) * exact_level(confidence, parts))
     if rank > count:
-        raise TooFewLabelsError(count, math.ceil(level / (1 - level)), float(level), what)
+        raise TooFewLabelsError(count, labels_needed(confidence, parts), confidence, what, parts)
     return rank
 
 

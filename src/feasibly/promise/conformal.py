@@ -24,7 +24,6 @@ from feasibly.promise._check import (
     check_confidence,
     check_same_shape,
     conformal_rank,
-    exact_level,
     spread_over,
 )
 
@@ -167,7 +166,7 @@ def calibrate(
         raise PromiseError(
             "A joint region already holds for all outputs: choose joint or simultaneous, not both."
         )
-    rank = conformal_rank(count, exact_level(confidence, outputs if simultaneous else 1))
+    rank = conformal_rank(count, confidence, outputs if simultaneous else 1)
     least = spread_over(floor, (outputs,), "floor")
     scores = values if scale is None else normalise(values, scale, least)
     if joint:
@@ -204,9 +203,7 @@ def calibrate_scores(
     count = len(values)
     confidence = check_confidence(confidence)
     kinds = values.shape[1] if values.ndim == 2 else 1
-    rank = conformal_rank(
-        count, exact_level(confidence, kinds if simultaneous else 1), "calibration instances"
-    )
+    rank = conformal_rank(count, confidence, kinds if simultaneous else 1, "calibration instances")
     if scale is not None:
         size = np.maximum(check_array(scale, "scale", (1,)), floor)
         if size.shape != (count,):
@@ -231,7 +228,7 @@ def coverage_range(count: int, confidence: float, share: float = 0.9) -> tuple[f
     """
     from scipy.stats import beta
 
-    rank = conformal_rank(count, exact_level(confidence))
+    rank = conformal_rank(count, confidence)
     tail = 0.5 * (1.0 - check_confidence(share))
     low, high = beta.ppf([tail, 1.0 - tail], rank, count + 1 - rank)
     return float(low), float(high)

@@ -157,7 +157,7 @@ def _intervals(
     residuals = np.abs(residuals[:, None] if residuals.ndim == 1 else residuals)
     count, outputs = residuals.shape
     folds = int(fold.max()) + 1
-    rank = conformal_rank(count, exact_level(confidence), "labels")
+    rank = conformal_rank(count, confidence, what="labels")
     centre = _shaped(predictions, "predictions", folds, outputs)
     least = spread_over(floor, (outputs,), "floor")
     if (residual_scale is None) != (scale is None):
