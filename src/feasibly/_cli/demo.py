@@ -30,7 +30,7 @@ DRAWN = 1536
 """About one draw in a hundred has no solution, and the rest must still be enough."""
 TIMED = 30
 """Instances that IPOPT solves from a cold start, to know how long it takes."""
-BUDGET = 30.0
+BUDGET = 60.0
 
 RUNGS: Mapping[str, str] = {
     "mean": "what was learnt, as it is",
@@ -68,7 +68,7 @@ def demo(
     if not json:
         _introduce(data.problem)
         _explain_examples(data, spent["label"])
-    with Meter(f"learning from {LABELS} examples, about {in_words(BUDGET)}"), _timing("train", spent):
+    with Meter(f"learning from {LABELS} examples, at most {in_words(BUDGET)}"), _timing("train", spent):
         proxy = _learn(out, data)
     if not json:
         _explain_learning(proxy)
