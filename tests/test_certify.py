@@ -14,10 +14,11 @@ import pytest
 
 import feasibly as fb
 from feasibly import promise
-from feasibly._certify.certify import _alpha, _Asked, _Variance
+from feasibly._certify.alphas import Variance
 from feasibly._certify.split import Scored
 from feasibly.certificate import CertificateError
 from feasibly.data.dataset import Dataset
+from feasibly.measure.metrics import measure_rows
 from feasibly.model.linear import LinearModel, fit_ridge
 from feasibly.proxy import Proxy
 from tests.certified import MEAN, believer, gaps, solved
@@ -245,14 +246,50 @@ def test_the_papers_alpha_cannot_exceed_two_when_rows_get_no_answer() -> None:
     rows = np.arange(6)
     y, nothing = np.zeros((6, 1)), np.zeros(6)
     scored = Scored(y, y, nothing, nothing, nothing, rows < 5, {})
-    variance = _Variance(rows, promise.measure_spread(draws), np.ones(1), "20 posterior draws")
-    report = _alpha(scored, np.arange(6.0)[:, None], rows, variance, _Asked(0.9, 2.0, False, 1e-4, 20, 0))
+    variance = Variance(rows, promise.measure_spread(draws), np.ones(1), "20 posterior draws")
+    report = variance.alpha(scored, np.arange(6.0)[:, None], rows, limit=2.0, confidence=0.9)
     assert report is not None
     assert report.count == 5
     assert np.isinf(report.alpha).all()
     assert report.alpha_paper is not None
     assert (report.alpha_paper >= 1.0).all()
     assert (report.alpha_paper <= 2.0).all()
+
+
+def test_metrics_have_the_papers_bound_too_and_its_alpha_beside_it(toy_data: Dataset, tmp_path: Path) -> None:
+    proxy = believer(toy_data, 100)
+    inputs = fb.sample(toy_data.problem, 300, seed=5)
+    stated = {"gap_percent": 1e7, "max_ineq": 10.0}
+    asked: dict[str, Any] = {"answers": ("mean",), "inputs": inputs, "draws": 40, "ranges": stated}
+    certificate = fb.certify(proxy, toy_data, 0.9, **asked)
+    made = certificate.answers["mean"]
+    answers = np.stack(list(proxy.model.draws(inputs, 40, 0)))
+    by_hand = [measure_rows(toy_data.problem, inputs, y) for y in answers]
+    cost = np.stack([rows.objective for rows in by_hand])
+    mpv = {
+        "gap_percent": np.mean(cost.var(axis=0) * (100.0 / cost.mean(axis=0)) ** 2),
+        "max_ineq": np.stack([rows.max_ineq for rows in by_hand]).var(axis=0).mean(),
+    }
+    log = math.log(2.0 / 0.1)
+    assert set(made.mean) == {"outputs", *stated}
+    for name, size in stated.items():
+        bound = made.mean[name]["mpv-bernstein"]
+        epsilon = math.sqrt(4.0 * mpv[name] * log / bound.count) + 2.0 * size * log / (3.0 * bound.count)
+        assert float(bound.epsilon) == pytest.approx(epsilon, rel=1e-11)
+    proxy.certificate = None
+    kept = toy_data.take(np.random.default_rng(0).permutation(np.arange(100, 320))[55:])
+    gap = gaps(kept, proxy.predict(kept.x, "mean").objective)
+    assert made.metric_alpha["gap_percent"].count == 165
+    assert made.metric_alpha["max_ineq"].count == 300
+    assert float(made.metric_alpha["gap_percent"].between[0]) == pytest.approx(gap.var())
+    words = certificate.describe()
+    assert "For the largest limit violation, mpv-bernstein rests on a hypothesis." in words
+    proxy.certificate = certificate
+    proxy.save(tmp_path / "model")
+    again = Proxy.load(tmp_path / "model", problem=toy_data.problem).certificate
+    assert again is not None
+    assert again.describe() == words
+    assert fb.certify(proxy, toy_data, 0.9, **MEAN).answers["mean"].metric_alpha == {}  # no range, no bound
 
 
 def test_mpv_is_the_posterior_variance_of_unlabelled_inputs(toy_data: Dataset) -> None:

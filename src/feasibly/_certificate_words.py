@@ -110,10 +110,17 @@ def _means(c: Certificate, made: AnswerPromise) -> Iterator[str]:
     for name, (what, unit) in _MEAN_OF.items():
         if name in made.mean:
             bound = made.mean[name]["betting"]
+            others = ", ".join(
+                f"{method} {float(other.upper):.2g}"
+                for method, other in made.mean[name].items()
+                if method != bound.method
+            )
             yield (
                 f"With confidence {_percent(c.confidence)}, the mean {what} is at most {float(bound.upper):.2g}{unit} "
-                f"({bound.method}, {bound.count} instances, R = {float(bound.range):.3g} as stated)."
+                f"({bound.method}, {bound.count} instances, R = {float(bound.range):.3g} as stated; also {others})."
             )
+            if name in made.metric_alpha:
+                yield f"For the {what}, mpv-bernstein rests on a hypothesis. {made.metric_alpha[name].describe()}"
     if made.absent:
         for why in dict.fromkeys(made.absent.values()):
             names = ", ".join(name for name, reason in made.absent.items() if reason == why)

@@ -107,6 +107,7 @@ class AnswerPromise:
         ranged: outputs with a known range R.
         absent: what has no bound on its mean, and why.
         alpha: whether alpha x MPV covers the variance of the errors.
+        metric_alpha: the same for each metric with a bound that rests on it.
         mpv_source: what the MPV was taken from.
         clipped: labelled answers that had to be clipped to their bounds for the mean errors, and by how much at most.
         rungs: how often `auto` ended where.
@@ -125,6 +126,7 @@ class AnswerPromise:
     ranged: tuple[int, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     alpha: AlphaReport | None = None
+    metric_alpha: Mapping[str, AlphaReport] = field(default_factory=dict)
     mpv_source: str = ""
     clipped: tuple[int, float] = (0, 0.0)
     rungs: Mapping[str, int] = field(default_factory=dict)
@@ -305,6 +307,7 @@ class Certificate:
             for name, made in values["answers"].items():
                 parts = _built(made)
                 parts["cross"] = None if parts["cross"] is None else Cross(**_built(parts["cross"]))
+                parts["metric_alpha"] = _built(parts.get("metric_alpha", {}))
                 parts["mean"] = {what: _built(bounds) for what, bounds in parts["mean"].items()}
                 parts["ranged"], parts["clipped"] = tuple(parts["ranged"]), tuple(parts["clipped"])
                 answers[name] = AnswerPromise(**parts)

@@ -12,23 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from feasibly import promise
 from feasibly._certify import cross, split
-from feasibly._certify.means import (
-    DRAWN,
-    METRICS,
-    Ranges,
-    beyond_tolerance,
-    bound_means,
-    clipped_errors,
-    find_ranges,
-    predictive_spread,
-)
+from feasibly._certify.alphas import Variance, find_variance
+from feasibly._certify.means import DRAWN, METRICS, Ranges, bound_means, clipped_errors, find_ranges
 from feasibly.answer.ladder import ANSWERS, DRAWS, TOLERANCE
 from feasibly.answer.record import Answer
 from feasibly.certificate import AnswerPromise, Certificate, CertificateError, Rule
 from feasibly.data.dataset import Dataset
 from feasibly.data.split import first_of_each
 from feasibly.problem.sampling import sample
-from feasibly.promise import AlphaReport, PromiseError, Spread
+from feasibly.promise import PromiseError, Spread
 from feasibly.proxy import Proxy
 
 Array = NDArray[np.float64]
@@ -66,6 +58,11 @@ class _Asked:
     def answering(self) -> dict[str, Any]:
         """What `predict` is called with."""
         return {"tolerance": self.tolerance, "seed": self.seed, "draws": self.draws}
+
+    @property
+    def testing(self) -> dict[str, Any]:
+        """What the hypothesis is tested with."""
+        return {"limit": self.alpha, "confidence": self.confidence, "seed": self.seed}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,16 +112,6 @@ class _Work:
             rule=rule,
             notes=tuple(notes),
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Variance:
-    """The posterior's spread on some labelled rows (positions in the data), and the MPV from unlabelled inputs."""
-
-    rows: NDArray[np.int64]
-    spread: Spread
-    mpv: Array
-    source: str
 
 
 def widened(low: Array, high: Array) -> tuple[Array, Array]:
@@ -268,16 +255,16 @@ def _split(work: _Work, answers: Sequence[str]) -> Certificate:
             f"well ({2 * needed} are enough)."
         )
     # The same labels for the variance of every answer: those that auto is calibrated on, too.
-    drawn = kept[-DRAWN:]
-    spread, source = predictive_spread(proxy.model, data.x[drawn], asked.draws, asked.seed)
-    mpv = predictive_spread(proxy.model, work.x[:DRAWN], asked.draws, asked.seed)[0].mpv
-    variance = _Variance(drawn, spread, mpv, source)
+    variance = find_variance(
+        proxy.problem, proxy.model, data.x, kept[-DRAWN:], work.x[:DRAWN], asked.draws, asked.seed,
+        metrics=bool(work.known.metrics),
+    )  # fmt: skip
     made = {answer: _promise(work, answer, usable, aside, rule, variance) for answer in answers}
     return work.certificate("split", len(usable), made, rule, notes)
 
 
 def _promise(
-    work: _Work, answer: str, usable: NDArray[np.int64], aside: int, rule: Rule | None, variance: _Variance
+    work: _Work, answer: str, usable: NDArray[np.int64], aside: int, rule: Rule | None, variance: Variance
 ) -> AnswerPromise:
     proxy, known, asked, data = work.proxy, work.known, work.asked, work.data
     floor = split.floor_of(proxy)
@@ -294,7 +281,7 @@ def _promise(
     eq, ineq = split.next_violations(fresh, asked.limit_confidence)
     errors, clipped = clipped_errors(proxy.problem, scored.y, truth, known)
     metrics = {"gap_percent": scored.gap_percent, "max_eq": fresh.max_eq, "max_ineq": fresh.max_ineq}
-    mean, absent = _metric_means(metrics, known, asked)
+    mean, absent = _metric_means(metrics, known, asked, variance.fresh)
     if len(known.known):
         mean["outputs"] = bound_means(
             errors, known.outputs[known.known], asked.confidence, simultaneous=asked.simultaneous,
@@ -312,7 +299,8 @@ def _promise(
         mean=mean,
         ranged=tuple(known.known.tolist()),
         absent=absent,
-        alpha=_alpha(scored, truth, rows, variance, asked),
+        alpha=variance.alpha(scored, truth, rows, **asked.testing),
+        metric_alpha=variance.metric_alpha(mean, scored, fresh, rows, **asked.testing),
         mpv_source=variance.source,
         clipped=clipped,
         rungs=fresh.rungs if answer == "auto" else {},
@@ -320,38 +308,23 @@ def _promise(
     )
 
 
-def _alpha(
-    scored: split.Scored, truth: Array, rows: NDArray[np.int64], variance: _Variance, asked: _Asked
-) -> AlphaReport | None:
-    """Whether alpha x MPV covers the variance of this answer's errors; `None` where most rows got no answer."""
-    at = np.flatnonzero(np.isin(rows, variance.rows))[-len(variance.rows) :]
-    answered = scored.answered[at]
-    if answered.sum() < 2:
-        return None
-    y, labels = scored.y[at][answered], truth[at][answered]
-    report = promise.measure_alpha(
-        Spread(y, variance.spread.variance[answered]), beyond_tolerance(labels, y), limit=asked.alpha,
-        confidence=asked.confidence, seed=asked.seed,
-    )  # fmt: skip
-    # The draws' means are over all rows, answered or not, and so is the paper's version: it knows no answers.
-    paper = variance.spread.paper_alpha
-    return replace(report, alpha_paper=paper, paper=None if paper is None else paper * report.mpv)
-
-
 def _metric_means(
-    metrics: Mapping[str, Array], known: Ranges, asked: _Asked
+    metrics: Mapping[str, Array], known: Ranges, asked: _Asked, spread: Spread | None = None
 ) -> tuple[dict[str, dict[str, promise.MeanBound]], dict[str, str]]:
     """Bounds on the metrics with a stated range, and what has none and why.
 
     One range is stated for all answers; where an answer exceeds it, that answer has no bound.
     """
     made, absent = {}, dict(known.absent)
-    for name in METRICS:
+    for column, name in enumerate(METRICS):
         if name in known.metrics and name in metrics:
             size = known.metrics[name]
             values = np.where(np.isfinite(metrics[name]), metrics[name], size)
             try:
-                made[name] = bound_means(values, size, asked.confidence, seed=asked.seed)
+                mpv = None if spread is None else spread.mpv[column]
+                made[name] = bound_means(
+                    values, size, asked.confidence, seed=asked.seed, mpv=mpv, alpha=asked.alpha
+                )
             except CertificateError as error:
                 absent[name] = str(error).rstrip(".")
     return made, absent

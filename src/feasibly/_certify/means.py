@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from feasibly import promise
 from feasibly.certificate import CertificateError
+from feasibly.measure.metrics import measure_rows
 from feasibly.model.belief import Model, NoPosteriorError
 from feasibly.problem.core import Problem
 from feasibly.promise import MeanBound, PromiseError, Spread
@@ -150,6 +151,28 @@ def predictive_spread(model: Model, x: Array, draws: int, seed: int) -> tuple[Sp
         return Spread(belief.mean, variance, over), f"{draws} posterior draws"
     except NoPosteriorError:
         return Spread(belief.mean, belief.std**2), "the stated variance of a model without a posterior"
+
+
+def metric_spread(problem: Problem, model: Model, x: Array, draws: int, seed: int) -> Spread | None:
+    """V_W of the metrics of posterior draws, `(rows, METRICS)`, streamed; `None` for a model without a posterior.
+
+    That of the gap is the variance of the cost over the square of its mean: the optimal cost does not vary over draws,
+    and where it is unknown the draws' mean stands for it.
+    """
+    shape = (len(x), len(METRICS))
+    mean, squares, count = np.zeros(shape), np.zeros(shape), 0
+    try:
+        for count, drawn in enumerate(model.draws(x, draws, seed), start=1):
+            found = measure_rows(problem, x, drawn)
+            values = np.stack([found.objective, found.max_eq, found.max_ineq], axis=1)
+            change = values - mean
+            mean += change / count
+            squares += change * (values - mean)
+    except NoPosteriorError:
+        return None
+    variance = squares / max(count, 1)
+    variance[:, 0] *= (100.0 / np.maximum(np.abs(mean[:, 0]), np.finfo(np.float64).tiny)) ** 2
+    return Spread(mean, variance)
 
 
 def beyond_tolerance(truth: Array, y: Array) -> Array:

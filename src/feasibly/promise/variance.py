@@ -193,7 +193,7 @@ class AlphaReport:
             worst = int(np.argmax(np.where(np.isfinite(self.alpha), self.alpha, -np.inf)))
             said.append(
                 f"The largest{' finite' if silent else ''} alpha measured is {self.alpha[worst]:.3g} "
-                f"({self._between(worst)}), from {self.count} labels."
+                f"({self._between(worst)}), from {self.count} instances."
             )
         if bad:
             said.append("Bounds that rest on it are no promises.")
