@@ -255,8 +255,13 @@ def _show(value: Any) -> str:
 
 
 def readme_table(folder: Path) -> str:
-    """A few rows of every comparison, with what the paper printed for its own method beside them."""
+    """A few rows of the comparisons that count most, with what the paper printed for its own method beside them.
+
+    Those are the paper's own tables and whatever was repeated with other seeds; all of them where there is neither.
+    """
     documents = {n: d for n, d in read_results(folder).items() if n.startswith("compare-")}
+    repeated = {n: d for n, d in documents.items() if len({row["seed"] for row in d["rows"]}) > 1}
+    documents = {n: d for n, d in documents.items() if d.get("published") or n in repeated} or documents
     text = []
     if documents:
         text += [
