@@ -205,6 +205,12 @@ class Conditioner:
             if found is None:
                 continue
             y[row], nu[row], lam[row], converged[row] = found.y[0], found.nu[0], found.lam[0], True
+        rest = np.flatnonzero(~converged)
+        rest = rest[~self._holds(x[rest], y[rest])] if polish else rest[:0]
+        if len(rest):
+            # What cannot be polished can often still be conditioned; better near the optimum than off the constraints.
+            stand_in = self.answer(x[rest], mean[rest])
+            self._keep_better(x, y, rest, stand_in.y)
         std = np.broadcast_to(self.frame(0).std, y.shape)
         return Conditioned(y, converged, std, nu, lam, moves)
 

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ def main() -> None:
     """Read a job from standard input and do it."""
     job: dict[str, Any] = json.load(sys.stdin)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(job["core"])})  # before JAX counts the cores it may use
 
@@ -43,6 +45,13 @@ def main() -> None:
         keep_model=bool(job["keep_model"]),
         tell=tell,
     )
+
+
+def _leave_with(parent: int) -> None:
+    """End when the process that started this one is gone, however it went: nobody would read the rest."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 if __name__ == "__main__":
