@@ -45,16 +45,16 @@ def test_an_input_outside_the_range_has_no_promise(plain: Dataset) -> None:
     proxy = believer(plain, 100)
     fb.certify(proxy, plain, 0.9, **MEAN)
     x = fb.sample(plain.problem, 20, seed=8)
-    x[3, 1] = 1.5
-    x[7] = np.nan
+    x[7, 1] = 1.5
+    x[3] = np.nan
     found = proxy.predict(x, "mean")
     lost = np.isnan(found.lower).all(axis=1)  # type: ignore[arg-type]
     assert np.flatnonzero(lost).tolist() == [3, 7]
     assert np.isnan(found.gap_limit[lost]).all()  # type: ignore[index]
-    assert found.outcome[3] is fb.AnswerOutcome.OUTSIDE
+    assert found.outcome[7] is fb.AnswerOutcome.OUTSIDE
     assert found.outcome[0] is fb.AnswerOutcome.OK
     assert "No promise for 1 of 20 answers" in found.warnings[0]
-    assert "x1 = 1.5 is above 1" in found.warnings[0]
+    assert "row 7: x1 = 1.5 is above 1" in found.warnings[0]
 
 
 def test_a_batch_drawn_from_elsewhere_has_no_promise(plain: Dataset) -> None:

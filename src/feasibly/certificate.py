@@ -205,11 +205,16 @@ class Certificate:
         outcome, warnings = list(found.outcome), list(found.warnings)
         if sound.any():
             check = self._check(x[sound], names)
+            # Rows are named as the caller counts them, those that could not be checked included.
+            at = np.flatnonzero(sound)
+            check = replace(
+                check, outside=tuple(replace(item, row=int(at[item.row])) for item in check.outside)
+            )
             void[sound] = check.void
             if check.void.any():
                 lost = int(check.void.sum())
                 warnings.append(f"No promise for {lost} of {len(x)} answers. {check.describe()}")
-            for i in np.flatnonzero(sound)[check.odd | check.outside_rows]:
+            for i in at[check.odd | check.outside_rows]:
                 if outcome[i] is AnswerOutcome.OK and found.rung[i] != "solved":
                     outcome[i] = AnswerOutcome.OUTSIDE
         lower, upper = np.full(found.y.shape, np.nan), np.full(found.y.shape, np.nan)
