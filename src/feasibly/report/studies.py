@@ -66,11 +66,17 @@ def _case(table: PublishedTable) -> str:
     return Path(table.case.rpartition(":")[2]).stem.partition("_")[0]
 
 
-def study_mpv(request: Request, grids: Sequence[PublishedTable] = GRIDS) -> Made:
+def _grids(given: Sequence[PublishedTable] | None) -> Sequence[PublishedTable]:
+    return GRIDS if given is None else given
+
+
+def study_mpv(request: Request, grids: Sequence[PublishedTable] | None = None) -> Made:
     """2 x MPV against the variance of the error, on 57, 118 and 500 buses."""
     entries: dict[tuple[str, str], Any] = {}
     said: list[str] = []
-    for table, method, proxy, data, part in _posteriors(request, grids, request.methods or POSTERIORS):
+    for table, method, proxy, data, part in _posteriors(
+        request, _grids(grids), request.methods or POSTERIORS
+    ):
         request.watch(f"{table.slug}: drawing from the posterior of {method}")
         found = examine(proxy, data, tests=request.tests or table.tests, draws=request.draws)
         entries[_case(table), method] = block_variances(found)
@@ -78,12 +84,14 @@ def study_mpv(request: Request, grids: Sequence[PublishedTable] = GRIDS) -> Made
     return {"mpv": draw_mpv(entries)}, list(dict.fromkeys(said)), None
 
 
-def study_bounds(request: Request, grids: Sequence[PublishedTable] = GRIDS) -> Made:
+def study_bounds(request: Request, grids: Sequence[PublishedTable] | None = None) -> Made:
     """Bounds on the mean error of every bus's voltage, on 57, 118 and 500 buses."""
     drawings: dict[str, Drawing] = {}
     said: list[str] = []
     worst: dict[str, Any] = {}
-    for table, method, proxy, data, part in _posteriors(request, grids, request.methods or ("sandwich-bnn",)):
+    for table, method, proxy, data, part in _posteriors(
+        request, _grids(grids), request.methods or ("sandwich-bnn",)
+    ):
         request.watch(f"{table.slug}: bounding the errors of {method}")
         found = examine(proxy, data, tests=request.tests or table.tests, draws=request.draws)
         for block, what, unit in (

@@ -88,15 +88,17 @@ def bus_bounds(
 ) -> tuple[Array, dict[str, Array], Array]:
     """Mean error of every bus, the half-widths of each bound on it, and the R that was used.
 
-    Voltage magnitudes are clipped to their bounds, whose width is R; angles to a quarter turn either way, with the
-    stated R of `ANGLE_RANGE`.
+    Voltage magnitudes are clipped to their bounds, whose width is R; angles that are answered to a quarter turn either
+    way, with the stated R of `ANGLE_RANGE`. True angles are left as they are, and refused where they prove R wrong.
     """
     problem = found.proxy.problem
     part = problem.blocks[block]
     low, high = problem.lower[part], problem.upper[part]
     if block == "va":
         low, high = np.full(len(low), -ANGLE_RANGE / 2), np.full(len(high), ANGLE_RANGE / 2)
-    answered, truth = (np.clip(values[:, part], low, high) for values in (found.spread.mean, found.truth))
+    answered, truth = np.clip(found.spread.mean[:, part], low, high), found.truth[:, part]
+    if block != "va":  # labels keep their bounds to the solver's tolerance
+        truth = np.clip(truth, low, high)
     error, span = np.abs(answered - truth), high - low
     made = {
         "hoeffding": promise.hoeffding(error, span, confidence),
