@@ -10,27 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame, invert
-from feasibly.answer.iterate import Iteration, Residuals, State
+from feasibly.answer.iterate import HELD, Iteration, Residuals, State
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import LinearModel
 from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
 
-EQUALITY_TOLERANCE = 1e-7
-INEQUALITY_TOLERANCE = 1e-6
+EQUALITY_TOLERANCE, INEQUALITY_TOLERANCE = HELD
 POLISHED_CHANGE = 1e-9
 """An answer counts as polished when the last move changed its cost by less than this share."""
 
 QUICK, THOROUGH, PATIENT = (4, 2), (8, 4), (40, 40)
 PASSES = ((4, QUICK), (1, THOROUGH), (1, THOROUGH), (2, THOROUGH), (4, PATIENT), (16, PATIENT))
 """Moves, and rounds of the complementarity problem in each; rows that have come to rest sit out the later passes."""
+FEW_ROWS = 8
+FEW_PASSES = ((12, THOROUGH), (16, PATIENT))
+"""For so few rows calling costs more than moving; each call stops by itself when they rest."""
 POLISH_PASSES = ((4, QUICK), *((2, THOROUGH),) * 4, (4, THOROUGH), (8, PATIENT), (16, PATIENT))
 
 OWN_FRAMES, OWN_SIZE = 16, 1000
 """At most so many rows of a call get frames of their own, and none where frames are large."""
 OWN_TRIES = 10
 OWN_PASS = (4, PATIENT)
+OWN_HOPE = (4, 1e-3)
+"""After so many frames the equalities must be better than this, or it is given up."""
 OWN_WEIGHT = 1e-3
 """What is left of the belief's stiffness when such a row is polished; more of it slows the last digits down."""
 
@@ -164,7 +168,7 @@ class Conditioner:
 
     def start(self, x: Array, mean: Array) -> State:
         """The belief's mean with predicted multipliers."""
-        predicted = self.recipe.duals.predict(x).mean
+        predicted = self.recipe.duals.mean(x)
         nu, lam = np.split(predicted, [self.problem.n_equalities], axis=1)
         lam = np.maximum(lam, 0.0)
         y = np.where(self.problem.lower < self.problem.upper, mean, self.problem.lower)
@@ -181,7 +185,7 @@ class Conditioner:
         for index in range(len(self.recipe.centres)):
             if index and len(left):
                 state = self.start(x[left], mean[left])
-            for steps, rounds in POLISH_PASSES if polish else PASSES:
+            for steps, rounds in _passes(len(x), polish):
                 if not len(left):
                     break
                 state, residuals = self._iteration.run(
@@ -240,6 +244,8 @@ class Conditioner:
             alone = _rows(state, slice(1))
             if self._rests(pair[:1], alone, Residuals(*(part[:1] for part in residuals)), polish)[0]:
                 return alone, moves, frame
+            if moves >= OWN_HOPE[0] * steps and residuals.equality[0] > OWN_HOPE[1]:
+                break  # there may be no answer to find
             frame = None
         return None, moves, None
 
@@ -276,6 +282,12 @@ class Conditioner:
         rows, tried = rows[sound], tried[sound]
         better = self.violation(x[rows], tried) < self.violation(x[rows], y[rows])
         y[rows[better]] = tried[better]
+
+
+def _passes(rows: int, polish: bool) -> tuple[tuple[int, tuple[int, int]], ...]:
+    if rows <= FEW_ROWS:
+        return FEW_PASSES
+    return POLISH_PASSES if polish else PASSES
 
 
 def _rows(state: State, keep: Any) -> State:

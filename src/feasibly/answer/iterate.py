@@ -24,6 +24,10 @@ BUCKETS = (1, 32, 256)
 """Batch sizes that are ever compiled."""
 
 
+HELD = (1e-7, 1e-6)
+"""Equalities and inequalities below these hold. Conditioning goes on for one move after they do in every row."""
+
+
 class State(NamedTuple):
     """Where each instance stands; rows first outside `Iteration`, last inside."""
 
@@ -60,7 +64,9 @@ class Iteration:
         rest: float = 1e-9,
         rounds: tuple[int, int],
     ) -> tuple[State, Residuals]:
-        """At most `steps` moves for every row, fewer when the last change of every row was below `rest`.
+        """At most `steps` moves for every row, fewer when every row has come to rest.
+
+        Polishing rests when the last change of the cost was below `rest`, conditioning when the constraints hold.
 
         `centred` pulls towards `mean`, the belief (conditioning); otherwise nothing does (polishing). `rounds`
         are those of the complementarity problem, soft and hard: few suffice at first, since the next move goes on from
@@ -117,6 +123,9 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
     def slacks(y: Any, h: Any) -> Any:
         return jnp.concatenate([limit_low - y[rows.lower], y[rows.upper] - limit_high, h])
 
+    def worst(residuals: Any) -> Any:
+        return jnp.max(jnp.abs(residuals), axis=0, initial=0.0)
+
     def change(now: Any, before: Any) -> Any:
         return jnp.abs(now - before) / jnp.maximum(jnp.abs(now), 1e-12)
 
@@ -140,9 +149,10 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
         n = len(free)
 
         def move(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            y, nu, lam, active, before, _, count = carry
+            y, nu, lam, active, before, _, _, count = carry
             lam_h = lam[n_low + n_high :]
             (cost, g, h), backwards = jax.vjp(lambda at: parts(x, at), y)
+            a = slacks(y, h)
             r = backwards((jnp.ones_like(cost), nu, lam_h))[0][free]
             r = r.at[low].add(-lam[:n_low]).at[high].add(lam[n_low : n_low + n_high])
             r = r + jax.lax.cond(
@@ -166,18 +176,18 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
             y_new = y.at[free].add(dy)
             nu_new = nu + share * d[n:]
             lam = lam + share * (lam_new - lam)
-            return y_new, nu_new, lam, active, cost, before, count + 1
+            broken = jnp.max(jnp.maximum(worst(g) / HELD[0], worst(jnp.maximum(a, 0.0)) / HELD[1]))
+            return y_new, nu_new, lam, active, cost, before, broken, count + 1
 
         def unfinished(carry: tuple[Any, ...]) -> Any:
-            return (carry[6] < steps) & ~jnp.all(change(carry[4], carry[5]) < rest)
+            rested = jnp.all(change(carry[4], carry[5]) < rest) | (centred & (carry[6] < 1.0))
+            return (carry[7] < steps) & ~rested
 
         unknown = jnp.full(y.shape[1], jnp.inf)
-        carry = (y, nu, lam, active, unknown, unknown, 0)
-        y, nu, lam, active, before, _, _ = jax.lax.while_loop(unfinished, move, carry)
+        carry = (y, nu, lam, active, unknown, unknown, jnp.inf, 0)
+        y, nu, lam, active, before, _, _, _ = jax.lax.while_loop(unfinished, move, carry)
         cost, g, h = parts(x, y)
-        a = slacks(y, h)
-        worst_g = jnp.max(jnp.abs(g), axis=0) if g.shape[0] else jnp.zeros(y.shape[1])
-        worst_a = jnp.max(jnp.maximum(a, 0.0), axis=0) if a.shape[0] else jnp.zeros(y.shape[1])
-        return y, nu, lam, active, worst_g, worst_a, change(cost, before)
+        a = worst(jnp.maximum(slacks(y, h), 0.0))
+        return y, nu, lam, active, worst(g), a, change(cost, before)
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -31,7 +32,7 @@ class Covariance:
     factor: Array
     diagonal: Array
 
-    @property
+    @functools.cached_property
     def variance(self) -> Array:
         """The diagonal of the whole matrix."""
         return np.asarray(np.sum(self.factor**2, axis=1) + self.diagonal)

@@ -43,6 +43,10 @@ class LinearModel(Model):
         noise = np.sqrt(self.covariance.variance)
         return Belief(self.offset + scaled @ self.weights, np.sqrt(1.0 + leverage)[:, None] * noise)
 
+    def mean(self, x: Array) -> Array:
+        """The mean alone."""
+        return np.asarray(self.offset + self.inputs.apply(x) @ self.weights)
+
     def draws(self, x: Array, count: int, seed: int) -> Iterator[Array]:
         """Functions drawn from the posterior over the weights."""
         scaled = self.inputs.apply(x)
