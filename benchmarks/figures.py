@@ -1,7 +1,7 @@
 """The figures of the documentation, from what other runs have left behind.
 
 python benchmarks/figures.py posterior CACHE        2 x MPV, bounds per bus, convergence (CACHE: `reproduce --out`)
-python benchmarks/figures.py learning STORE NAME    learning curves of a comparison's trainings (`compare --store`)
+python benchmarks/figures.py learning NAME STORE ...  learning curves of trainings (STORE: `compare --store`)
 python benchmarks/figures.py labels NAME JSON ...   gap and max ineq against labels, from several comparisons
 
 Each writes docs/figures/*.svg and the numbers in them as .csv.
@@ -53,20 +53,25 @@ def posterior(cache: str) -> None:
     )
 
 
-def learning(store: str, name: str) -> None:
-    """Max eq and gap on the validation labels against seconds."""
-    histories = {}
-    for path in sorted((Path(store) / "trainings").glob("*.0.json")):
-        history = json.loads(path.read_text(encoding="utf-8"))["history"]
-        if history:
-            histories[path.name.partition(".")[0]] = history
-    cells = Path(store) / "cells"
-    for measure in ("max_eq", "gap_percent"):
-        flat = {}
-        for method in ("ridge", "gp", "response"):
-            row = json.loads((cells / f"{method}.mean.0.json").read_text(encoding="utf-8"))["row"]
-            flat[method] = (float(row["train_seconds"]), float(row[measure]))
-        keep(f"learning-{name}-{measure.partition('_')[0]}", draw_learning(histories, measure, flat=flat))
+def learning(name: str, *stores: str) -> None:
+    """Max eq and gap on the validation labels against seconds; a later store takes precedence."""
+    histories: dict[str, Any] = {}
+    flat: dict[str, dict[str, tuple[float, float]]] = {"max_eq": {}, "gap_percent": {}}
+    for store in map(Path, stores):
+        for path in sorted((store / "trainings").glob("*.0.json")):
+            method = path.name.partition(".")[0]
+            history = json.loads(path.read_text(encoding="utf-8"))["history"]
+            cell = store / "cells" / f"{method}.mean.0.json"
+            if not cell.exists():  # it was not finished
+                continue
+            row = json.loads(cell.read_text(encoding="utf-8"))["row"]
+            if history:
+                histories[method] = history
+            else:
+                for measure, found in flat.items():
+                    found[method] = (float(row["train_seconds"]), float(row[measure]))
+    for measure, found in flat.items():
+        keep(f"learning-{name}-{measure.partition('_')[0]}", draw_learning(histories, measure, flat=found))
 
 
 def labels(name: str, *paths: str) -> None:
