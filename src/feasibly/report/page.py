@@ -268,6 +268,7 @@ def readme_table(folder: Path) -> str:
             "| Problem | Labels | Method, answer | Gap % | Max Eq. | Max Ineq. | Feasible | Training | An instance |",
             "|---|---:|---|---:|---:|---:|---:|---:|---:|",
         ]
+    seen: set[tuple[Any, ...]] = set()  # a row that is in several comparisons is shown once
     for document in documents.values():
         problem = document["problem"]
         found = {(s.method, s.answer): s for s in summarise(document["rows"]) if s.seeds and not s.note}
@@ -275,7 +276,10 @@ def readme_table(folder: Path) -> str:
             if (method, answer) not in found:
                 continue
             mean = found[method, answer].mean
-            values = [figure(mean[key]) for key in ("gap_percent", "max_eq", "max_ineq")]
+            if (key := (problem, mean["labels"], method, answer)) in seen:
+                continue
+            seen.add(key)
+            values = [figure(mean[name]) for name in ("gap_percent", "max_eq", "max_ineq")]
             values += [f"{100.0 * mean['share_feasible']:.1f} %", duration(mean["train_seconds"])]
             values.append(duration(mean["predict_seconds_per_instance"]))
             text.append(
