@@ -42,7 +42,7 @@ def test_a_users_own_problem_is_passed_in_and_checked(toy, tmp_path):
     with pytest.raises(fb.FeasiblyError, match="another problem"):
         fb.Proxy.load(tmp_path / "model", problem=make("degenerate"))
     again = fb.Proxy.load(tmp_path / "model", problem=problem)
-    assert np.allclose(again.predict(data.x).y, proxy.predict(data.x).y, atol=1e-7)  # as far as answers are settled
+    assert np.allclose(again.predict(data.x).y, proxy.predict(data.x).y, atol=1e-7)
 
 
 def test_training_rows_are_left_out_of_the_evaluation(toy):
