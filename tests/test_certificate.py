@@ -112,7 +112,9 @@ def test_auto_is_calibrated_by_running_auto(full: Proxy, toy_data: Dataset) -> N
     kept = toy_data.take(usable[len(aside) :])
     found = full.predict(kept.x, "auto")
     rank = math.ceil((len(kept) + 1) * 0.9)
-    assert float(made.answers["auto"].gap.limit) == np.sort(gaps(kept, found.objective))[rank - 1]  # type: ignore[union-attr]
+    limit = float(made.answers["auto"].gap.limit)  # type: ignore[union-attr]
+    # Rows of another batch may make a move more or less once they are settled.
+    assert limit == pytest.approx(np.sort(gaps(kept, found.objective))[rank - 1], abs=1e-8)
     assert made.answers["auto"].labels == len(kept)
     fresh = solved("toy", 1500, 9)
     answers = full.predict(fresh.x, "auto")

@@ -144,6 +144,13 @@ class Conditioner:
         self._frames: dict[int, Frame] = {}
         self._precision: Array | None = None
 
+    def believing(self, covariance: Covariance) -> Conditioner:
+        """The same for another belief, and so with other frames; what was compiled is kept."""
+        new = Conditioner.__new__(Conditioner)
+        new.__dict__.update(self.__dict__)
+        new._covariance, new._precision, new._frames = covariance, None, {}
+        return new
+
     def frame(self, index: int) -> Frame:
         """Frame `index`, factored on first use."""
         if index not in self._frames:
@@ -182,9 +189,14 @@ class Conditioner:
         converged = np.zeros(len(x), dtype=bool)
         moves = np.zeros(len(x), dtype=np.int64)
         left = np.arange(len(x))
-        for index in range(len(self.recipe.centres)):
-            if index and len(left):
+        # Every frame from the belief; what is left then once more from the first frame's own point, since it may be
+        # the belief that is far off.
+        for attempt in range(len(self.recipe.centres) + 1):
+            index = attempt % len(self.recipe.centres)
+            if attempt and len(left):
                 state = self.start(x[left], mean[left])
+            if attempt == len(self.recipe.centres) and len(left):
+                state = state._replace(y=np.broadcast_to(self.frame(0).y, state.y.shape).copy())
             for steps, rounds in _passes(len(x), polish):
                 if not len(left):
                     break

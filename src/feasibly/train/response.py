@@ -70,7 +70,7 @@ def train_response(
         if pseudo:
             model = fit_response(law, x, y)
             made = _with_duals(made, x[len(labels.x) :], np.concatenate(nu), np.concatenate(lam))
-    return model, made, {"pseudo_labels": pseudo}
+    return model, made.believing(model.covariance), {"pseudo_labels": pseudo}
 
 
 def _with_duals(made: Conditioner, x: Array, nu: Array, lam: Array) -> Conditioner:
