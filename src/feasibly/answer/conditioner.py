@@ -78,6 +78,8 @@ class Recipe:
     centres: tuple[tuple[Array, Array, Array, Array], ...]
     """`x, y, nu, lam` of each frame."""
     duals: LinearModel
+    covariance: Covariance | None = None
+    """The belief's, where it is not the model's own: frames must be the same after a model was saved and loaded."""
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Plain settings and arrays."""
@@ -91,6 +93,11 @@ class Recipe:
             "span": self.span,
             "threshold": self.threshold,
         }
+        if self.covariance is not None:
+            named |= {
+                "covariance.factor": self.covariance.factor,
+                "covariance.diagonal": self.covariance.diagonal,
+            }
         for i, centre in enumerate(self.centres):
             named |= {
                 f"centre{i}.{key}": value for key, value in zip(("x", "y", "nu", "lam"), centre, strict=True)
@@ -129,6 +136,9 @@ class Recipe:
             threshold=arrays["threshold"],
             centres=centres,
             duals=LinearModel.restore(settings["duals"], duals),
+            covariance=Covariance(arrays["covariance.factor"], arrays["covariance.diagonal"])
+            if "covariance.factor" in arrays
+            else None,
         )
 
 
@@ -138,18 +148,11 @@ class Conditioner:
     def __init__(self, problem: Problem, recipe: Recipe, covariance: Covariance) -> None:
         self.problem = problem
         self.recipe = recipe
-        self._covariance = covariance
+        self._covariance = covariance if recipe.covariance is None else recipe.covariance
         self._derivatives = Derivatives(problem, recipe.rows)
         self._iteration = Iteration(problem, recipe.rows, recipe.flips)
         self._frames: dict[int, Frame] = {}
         self._precision: Array | None = None
-
-    def believing(self, covariance: Covariance) -> Conditioner:
-        """The same for another belief, and so with other frames; what was compiled is kept."""
-        new = Conditioner.__new__(Conditioner)
-        new.__dict__.update(self.__dict__)
-        new._covariance, new._precision, new._frames = covariance, None, {}
-        return new
 
     def frame(self, index: int) -> Frame:
         """Frame `index`, factored on first use."""

@@ -70,7 +70,8 @@ def train_response(
         if pseudo:
             model = fit_response(law, x, y)
             made = _with_duals(made, x[len(labels.x) :], np.concatenate(nu), np.concatenate(lam))
-    return model, made.believing(model.covariance), {"pseudo_labels": pseudo}
+    made.recipe = replace(made.recipe, covariance=first.covariance)
+    return model, made, {"pseudo_labels": pseudo}
 
 
 def _with_duals(made: Conditioner, x: Array, nu: Array, lam: Array) -> Conditioner:
