@@ -24,6 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+import scipy.sparse
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from feasibly.model.belief import Covariance
@@ -40,6 +42,11 @@ FLOOR = 1e-5
 """Standard deviation (natural units) below which the belief is not trusted to be stiffer."""
 
 _COLUMNS = 256
+
+LARGE, SPARSE = 1000, 0.05
+"""More free variables and a smaller share of nonzeros than these: the equalities are factored as a sparse matrix."""
+SOUND = 1e-7
+"""How well that must satisfy the equations it stands for."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +140,17 @@ def build_frame(
     metric = curvature[np.ix_(free, free)] + precision
     metric = (metric + metric.T) / 2.0
     null, right = split_spaces(jacobian)
-    reduced = _convex(null.T @ metric @ null)
-    inverse = (
-        null @ scipy.linalg.solve(reduced, null.T, assume_a="pos") if null.shape[1] else np.zeros_like(metric)
-    )
-    bent = metric @ right
-    response = right - inverse @ bent  # R
-    move = np.block([[-inverse, -response], [-response.T, right.T @ (metric @ response)]])
+    inner = metric @ null
+    reduced = _convex(null.T @ inner)
+    solved = scipy.linalg.solve(reduced, null.T, assume_a="pos") if null.shape[1] else null.T
+    inverse = null @ solved  # G
+    # Written so that no product passes through `G`, which is large and of low rank; single precision is what is kept.
+    single = right.astype(np.float32)
+    bent = metric.astype(np.float32) @ single
+    turned = solved.astype(np.float32) @ bent
+    response = right - null.astype(np.float32) @ turned  # R
+    corner = single.T @ bent - (single.T @ inner.astype(np.float32)) @ turned
+    move = np.block([[-inverse, -response], [-response.T, corner]])
 
     position = np.full(problem.n_outputs, -1)
     position[free] = np.arange(len(free))
@@ -188,10 +199,14 @@ def invert(covariance: Covariance, free: Ints) -> Array:
 
 
 def split_spaces(jacobian: Array) -> tuple[Array, Array]:
-    """A basis of the null space and the pseudo-inverse of the equalities' Jacobian."""
+    """An orthonormal basis of the null space and the pseudo-inverse of the equalities' Jacobian."""
     rows, columns = jacobian.shape
     if rows == 0:
         return np.eye(columns), np.zeros((columns, 0))
+    if rows < columns and columns > LARGE and np.count_nonzero(jacobian) < SPARSE * jacobian.size:
+        found = _split_sparse(jacobian)
+        if found is not None:
+            return found
     full, triangle = scipy.linalg.qr(jacobian.T, mode="full")
     diagonal = np.abs(np.diag(triangle))
     if rows <= columns and diagonal.min() > 1e-9 * diagonal.max():
@@ -202,6 +217,26 @@ def split_spaces(jacobian: Array) -> tuple[Array, Array]:
     rank = int(np.sum(values > 1e-9 * values[0]))
     right = across[:rank].T @ (left[:, :rank] / values[:rank]).T
     return across[rank:].T, right
+
+
+def _split_sparse(jacobian: Array) -> tuple[Array, Array] | None:
+    """The same from a sparse factorisation of `J J'`, or nothing where that is too ill-conditioned.
+
+    The basis is what is left of random vectors once their part across the null space is taken away.
+    """
+    rows, columns = jacobian.shape
+    sparse = scipy.sparse.csc_matrix(jacobian)
+    try:
+        factors = scipy.sparse.linalg.splu((sparse @ sparse.T).tocsc())
+    except RuntimeError:  # singular
+        return None
+    right = sparse.T @ factors.solve(np.eye(rows))
+    vectors = np.random.default_rng(0).standard_normal((columns, columns - rows))
+    for _ in range(2):
+        vectors, _ = np.linalg.qr(vectors - sparse.T @ factors.solve(sparse @ vectors))
+    scale = np.abs(sparse).max()
+    left = max(np.abs(sparse @ right - np.eye(rows)).max(), np.abs(sparse @ vectors).max() / scale)
+    return (vectors, right) if left < SOUND else None
 
 
 def _convex(matrix: Array) -> Array:

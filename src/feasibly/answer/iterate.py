@@ -20,7 +20,7 @@ from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
 
-BUCKETS = (1, 32, 256)
+BUCKETS = (1, 8, 32, 256)
 """Batch sizes that are ever compiled."""
 
 
@@ -87,12 +87,16 @@ def _batches(rows: int) -> list[tuple[slice, int]]:
 
     Several small batches where they waste less than a large one.
     """
-    small, large = BUCKETS[1:]
+    least, small, large = BUCKETS[1:]
     found = []
     first = 0
     while first < rows:
         left = rows - first
-        width = 1 if left == 1 else large if left > large // 2 else small
+        width = next(
+            size
+            for size, over in ((large, large // 2), (small, small // 2), (least, 1), (1, 0))
+            if left > over
+        )
         found.append((slice(first, min(first + width, rows)), width))
         first += width
     return found

@@ -25,7 +25,8 @@ from feasibly.precision import double
 
 Array = NDArray[np.float64]
 
-_CHUNK = 256
+_CHUNK, _SMALL = 256, 32
+"""Batch sizes that are compiled, beside one: for many rows and for the few that are left over."""
 
 QUICK, PATIENT = (8, 4), (40, 40)
 """Rounds of the complementarity problem: for all rows, and for those that did not settle then."""
@@ -69,9 +70,10 @@ class Law:
         answers, settled = [np.zeros((0, len(self.arrays.y0)))], [np.zeros(0, dtype=bool)]
         run = _respond(self.flips)
         with double():
-            for first in range(0, len(x), _CHUNK):
-                rows = x[first : first + _CHUNK]
-                width = _CHUNK if len(rows) > 1 else 1
+            chunk = _CHUNK if len(x) > _CHUNK // 4 else _SMALL
+            for first in range(0, len(x), chunk):
+                rows = x[first : first + chunk]
+                width = chunk if len(rows) > 1 else 1
                 filled = np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
                 answer, done = run(self.arrays, filled.T, rounds)
                 answers.append(np.asarray(answer).T[: len(rows)])
