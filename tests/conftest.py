@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+from feasibly.data.dataset import Dataset
 from feasibly.problem.core import Problem
+from tests.certified import solved
 from tests.problems import make
 
 # Shared machines have slow moments: an example is judged by what it finds, not by how long it takes.
@@ -35,3 +37,15 @@ def toy() -> Problem:
 def nonconvex20() -> Problem:
     """The paper's smaller nonconvex family member."""
     return make("nonconvex")
+
+
+@pytest.fixture(scope="session")
+def plain() -> Dataset:
+    """Labels of a problem without constraints."""
+    return solved("unconstrained", 300, 0)
+
+
+@pytest.fixture(scope="session")
+def toy_data() -> Dataset:
+    """Labels of the toy problem."""
+    return solved("toy", 320, 0)

@@ -19,16 +19,6 @@ from tests.certified import MEAN, believer, gaps, solved
 
 
 @pytest.fixture(scope="module")
-def plain() -> Dataset:
-    return solved("unconstrained", 300, 0)
-
-
-@pytest.fixture(scope="module")
-def toy_data() -> Dataset:
-    return solved("toy", 320, 0)
-
-
-@pytest.fixture(scope="module")
 def full(toy_data: Dataset) -> Proxy:
     """A proxy with the whole ladder, certified for all of it."""
     proxy = fb.fit(toy_data.problem, toy_data, "ridge", labels=60)

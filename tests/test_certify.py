@@ -27,16 +27,6 @@ from tests.problems import CASES, make
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def plain() -> Dataset:
-    return solved("unconstrained", 300, 0)
-
-
-@pytest.fixture(scope="module")
-def toy_data() -> Dataset:
-    return solved("toy", 320, 0)
-
-
 # ---- what is counted ------------------------------------------------------------------------------------
 
 

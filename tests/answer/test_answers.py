@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
+from feasibly.answer import conditioner, frame, iterate
 from feasibly.answer.ladder import ANSWERS, Leverage
 from feasibly.answer.record import AnswerOutcome
 from feasibly.measure.metrics import measure_rows
@@ -139,3 +140,147 @@ def test_leverage_passes_honest_draws_and_stops_strange_ones():
     assert test.unlike(8.0 * random.standard_normal((50, 6)) @ root).all()
     again = Leverage.restore(test.state())
     assert again.limit == test.limit
+
+
+# ---- rows that no shared frame reaches ------------------------------------------------------------------
+
+
+def conditioner_of(proxy):
+    return proxy._ladder.conditioner
+
+
+def rough(data, rows):
+    """Beliefs no better than the labels' mean."""
+    return np.repeat(data.y[data.solved].mean(axis=0)[None], rows, axis=0)
+
+
+@pytest.mark.parametrize("polish", [False, True])
+@pytest.mark.parametrize("name", ["grid6", "nonconvex"])
+def test_a_row_that_no_shared_frame_reaches_is_answered_on_frames_of_its_own(name, polish, monkeypatch):
+    proxy, data = trained(name)
+    x, best, _ = unseen(proxy, data, 12)
+    monkeypatch.setattr(conditioner, "_passes", lambda rows, polish: ())
+    found = conditioner_of(proxy).answer(x, rough(data, len(x)), polish=polish)
+    assert found.converged.mean() >= 0.9
+    assert found.moves[found.converged].min() >= conditioner.OWN_PASS[0]
+    rows = measure_rows(proxy.problem, x, found.y, best)
+    assert rows.worst[found.converged].max() < 1e-5
+    if polish:
+        gap = np.abs(rows.objective - best) / np.maximum(np.abs(best), 1e-2)
+        assert np.median(gap[found.converged]) < 1e-5
+
+
+def test_no_more_rows_get_frames_of_their_own_than_a_call_may_have(monkeypatch):
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 12)
+    monkeypatch.setattr(conditioner, "_passes", lambda rows, polish: ())
+    monkeypatch.setattr(conditioner, "OWN_FRAMES", 3)
+    found = conditioner_of(proxy).answer(x, rough(data, len(x)))
+    assert (found.moves > 0).sum() == 3
+    assert not found.converged[3:].any()
+
+
+def test_frames_of_their_own_are_given_up_where_there_is_nothing_to_find(monkeypatch):
+    proxy, data = trained("grid6")
+    x = 5.0 * data.x[:2]  # five times the load: nothing can serve it
+    monkeypatch.setattr(conditioner, "_passes", lambda rows, polish: ())
+    found = conditioner_of(proxy).answer(x, rough(data, len(x)))
+    assert not found.converged.any()
+    assert found.moves.max() <= conditioner.OWN_HOPE[0] * conditioner.OWN_PASS[0]
+
+
+def test_rows_that_the_belief_leads_astray_start_again_from_the_frames_point(monkeypatch):
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 10)
+    monkeypatch.setattr(conditioner, "OWN_FRAMES", 0)
+    made = conditioner_of(proxy)
+    started = []
+    run = made._iteration.run
+
+    def watched(frame, x, mean, state, steps, **named):
+        started.append(state.y[0].copy())
+        if len(started) <= frames * len(conditioner._passes(10, False)):  # every frame from the belief: fails
+            broken = state._replace(y=np.full_like(state.y, np.nan))
+            return broken, run(frame, x, mean, state, 1, **named)[1]
+        return run(frame, x, mean, state, steps, **named)
+
+    frames = len(made.recipe.centres)
+    monkeypatch.setattr(made._iteration, "run", watched)
+    found = made.answer(x, rough(data, len(x)))
+    again = started[frames * len(conditioner._passes(10, False))]
+    assert np.array_equal(again, made.frame(0).y)
+    assert found.converged.mean() > 0.5  # without frames of their own some are out of reach
+
+
+def test_what_cannot_be_polished_is_conditioned(monkeypatch):
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 10)
+    made = conditioner_of(proxy)
+    monkeypatch.setattr(conditioner, "OWN_FRAMES", 0)
+    monkeypatch.setattr(conditioner, "_passes", lambda rows, polish: () if polish else conditioner.PASSES)
+    found = made.answer(x, rough(data, len(x)), polish=True)
+    assert not found.converged.any()  # none is polished, and says so
+    assert made.violation(x, found.y).max() < 1e-4
+
+
+def test_nothing_is_begun_after_the_time_given(monkeypatch):
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 10)
+    made = conditioner_of(proxy)
+    monkeypatch.setattr(made._iteration, "run", lambda *args, **named: pytest.fail("moved"))
+    for polish in (False, True):
+        found = made.answer(x, rough(data, len(x)), polish=polish, until=0.0)
+        assert not found.converged.any()
+        assert np.all(np.isfinite(found.y))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 8, 9, 16, 17, 33, 128, 129, 256, 257, 400, 1000])
+def test_batches_cover_every_row_once(rows):
+    batches = iterate._batches(rows)
+    assert [i for part, _ in batches for i in range(part.start, part.stop)] == list(range(rows))
+    for part, width in batches:
+        assert width in iterate.BUCKETS
+        assert part.stop - part.start <= width
+    if rows > 1:
+        assert sum(width for _, width in batches) < 2 * rows + iterate.BUCKETS[1]
+
+
+# ---- large frames ---------------------------------------------------------------------------------------
+
+
+def test_a_sparse_factorisation_splits_the_spaces_as_a_dense_one_does():
+    random = np.random.default_rng(0)
+    rows, columns = 60, 80
+    jacobian = np.where(random.random((rows, columns)) < 0.1, random.standard_normal((rows, columns)), 0.0)
+    jacobian[:, :rows] += np.eye(rows)
+    null, right = frame._split_sparse(jacobian)
+    dense_null, dense_right = frame.split_spaces(jacobian)
+    assert np.allclose(right, dense_right, atol=1e-9)
+    assert np.allclose(null @ null.T, dense_null @ dense_null.T, atol=1e-9)
+    assert np.allclose(null.T @ null, np.eye(columns - rows), atol=1e-12)
+
+
+def test_equalities_that_repeat_one_another_are_left_to_the_dense_factorisation():
+    random = np.random.default_rng(1)
+    jacobian = random.standard_normal((5, 9))
+    jacobian[4] = jacobian[3]
+    assert frame._split_sparse(jacobian) is None
+    null, right = frame.split_spaces(jacobian)
+    assert null.shape == (9, 5)
+    assert np.allclose(jacobian @ right @ jacobian, jacobian)
+
+
+def test_large_problems_take_the_sparse_way_to_the_same_frame(monkeypatch):
+    proxy, _ = trained("grid6")
+    made = conditioner_of(proxy)
+    dense = made._build(made.recipe.centres[0]).matrices
+    called = []
+    split = frame._split_sparse
+    monkeypatch.setattr(frame, "LARGE", 0)
+    monkeypatch.setattr(frame, "SPARSE", 1.1)
+    monkeypatch.setattr(frame, "_split_sparse", lambda jacobian: called.append(1) or split(jacobian))
+    sparse = made._build(made.recipe.centres[0]).matrices
+    assert called
+    scale = np.abs(np.asarray(dense.move)).max()
+    assert np.allclose(sparse.move, dense.move, atol=1e-5 * scale)
+    assert np.allclose(sparse.gram, dense.gram, atol=1e-7 * np.abs(np.asarray(dense.gram)).max())

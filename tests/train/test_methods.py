@@ -189,6 +189,12 @@ def test_settings_and_names_are_checked():
         train(task, "magic", 1.0)
     with pytest.raises(FeasiblyError, match="no setting 'depth'; it has loss"):
         train(task, "mae", 1.0, settings={"depth": 3})
+    with pytest.raises(FeasiblyError, match="keep must be 'loss' or 'merit', not 'best'"):
+        train(task, "mae", 1.0, settings={"keep": "best"})
+    with pytest.raises(FeasiblyError, match="'width' of 'mae' is a number, not 'wide'"):
+        train(task, "mae", 1.0, settings={"width": "wide"})
+    with pytest.raises(FeasiblyError, match="'normalised' of 'mae' is yes or no, not 1"):
+        train(task, "mae", 1.0, settings={"normalised": 1})
     with pytest.raises(FeasiblyError, match="do not belong"):
         train(task, "mae", 1.0, settings=BayesianSettings())
     with pytest.raises(ValueError, match="registered already"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -184,8 +185,11 @@ class Conditioner:
         y = np.where(self.problem.lower < self.problem.upper, mean, self.problem.lower)
         return State(y, nu, lam, np.tile(self.recipe.base, (len(x), 1)))
 
-    def answer(self, x: Array, mean: Array, *, polish: bool = False) -> Conditioned:
-        """Condition (or polish) every row, frame after frame until it converges; the rest are flagged."""
+    def answer(self, x: Array, mean: Array, *, polish: bool = False, until: float = np.inf) -> Conditioned:
+        """Condition (or polish) every row, frame after frame until it converges; the rest are flagged.
+
+        No further pass is begun once `time.monotonic()` is past `until`.
+        """
         state = self.start(x, mean)
         best = self._clipped(mean)
         y, nu, lam = best.copy(), state.nu.copy(), state.lam.copy()
@@ -201,7 +205,7 @@ class Conditioner:
             if attempt == len(self.recipe.centres) and len(left):
                 state = state._replace(y=np.broadcast_to(self.frame(0).y, state.y.shape).copy())
             for steps, rounds in _passes(len(x), polish):
-                if not len(left):
+                if not len(left) or time.monotonic() > until:
                     break
                 state, residuals = self._iteration.run(
                     self.frame(index), x[left], mean[left], state, steps, centred=not polish,
@@ -219,6 +223,8 @@ class Conditioner:
             self._keep_better(x, y, left, state.y)
         nearby: Frame | None = None
         for row in left[:OWN_FRAMES] if self.frame(0).free.size <= OWN_SIZE else ():
+            if time.monotonic() > until:
+                break
             found, moved, nearby = self._alone(x[row], mean[row], polish, nearby)
             moves[row] += moved
             if found is None:
@@ -228,7 +234,7 @@ class Conditioner:
         rest = rest[~self._holds(x[rest], y[rest])] if polish else rest[:0]
         if len(rest):
             # What cannot be polished can often still be conditioned; better near the optimum than off the constraints.
-            stand_in = self.answer(x[rest], mean[rest])
+            stand_in = self.answer(x[rest], mean[rest], until=until)
             self._keep_better(x, y, rest, stand_in.y)
         std = np.broadcast_to(self.frame(0).std, y.shape)
         return Conditioned(y, converged, std, nu, lam, moves)

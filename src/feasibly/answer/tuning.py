@@ -39,7 +39,7 @@ def fit_conditioner(
         labels: at least two solved instances; their multipliers are used where they have any.
         covariance: how wrong the model's mean usually is; starts are drawn with it.
         seed: of those starts.
-        seconds: no further frame is begun after this long.
+        seconds: nothing further is begun after this long; rows that were not reached by then count as out of reach.
     """
     began = time.monotonic()
     rows = candidates(problem, labels.y, problem.inequalities(labels.x, labels.y))
@@ -49,7 +49,7 @@ def fit_conditioner(
     nu, lam = _multipliers(problem, labels, rows, central)
     made = _centred(problem, _recipe(labels, rows, nu, lam, central), covariance, middle, labels)
     if labels.lower is None:
-        nu, lam = _found_multipliers(made, labels, nu, lam)
+        nu, lam = _found_multipliers(made, labels, nu, lam, began + 0.5 * seconds)
         centres = made.recipe.centres
         made = Conditioner(
             problem, replace(_recipe(labels, rows, nu, lam, central), centres=centres), covariance
@@ -80,9 +80,11 @@ def _recipe(labels: Labels, rows: Rows, nu: Array, lam: Array, central: int) -> 
     )
 
 
-def _found_multipliers(made: Conditioner, labels: Labels, nu: Array, lam: Array) -> tuple[Array, Array]:
+def _found_multipliers(
+    made: Conditioner, labels: Labels, nu: Array, lam: Array, until: float
+) -> tuple[Array, Array]:
     """Labels that came without multipliers: polishing a label leaves it where it is and finds them."""
-    found = made.answer(labels.x, labels.y, polish=True)
+    found = made.answer(labels.x, labels.y, polish=True, until=until)
     kept = found.converged
     if kept.sum() < 2:
         return nu, lam
@@ -145,7 +147,7 @@ def _choose_tilt(
         tried = (
             made if tau == made.recipe.tau else _with(made, problem, covariance, tau=tau, weight=cost / tau)
         )
-        found = tried.answer(labels.x[some], starts[some])
+        found = tried.answer(labels.x[some], starts[some], until=began + 0.5 * seconds)
         objective = problem.objectives(labels.x[some], found.y)
         gap = np.abs(objective - labels.objective[some]) / cost
         score = float(np.mean(np.minimum(tried.violation(labels.x[some], found.y), 1.0)) + np.mean(gap))
@@ -170,8 +172,10 @@ def _add_frames(
     """Where labels are not reached, the most central of those becomes another frame."""
 
     def reached(tried: Conditioner, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        found = tried.answer(labels.x[rows], starts[rows]).converged
-        found[found] = tried.answer(labels.x[rows[found]], starts[rows[found]], polish=True).converged
+        until = began + seconds
+        found = tried.answer(labels.x[rows], starts[rows], until=until).converged
+        again = rows[found]
+        found[found] = tried.answer(labels.x[again], starts[again], polish=True, until=until).converged
         return found
 
     everything = np.arange(len(labels.x))

@@ -16,6 +16,7 @@ from feasibly.model.deterministic import Network
 from feasibly.model.networks import Architecture
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap, floored
+from feasibly.problem.errors import FeasiblyError
 from feasibly.train.bayesian import BayesianSettings, sandwich
 from feasibly.train.driver import Learner, Stage, Validation
 from feasibly.train.feasibility import feasibility, residuals
@@ -53,6 +54,10 @@ class PenaltySettings:
     """Which state is returned: the best on the validation labels by the prediction `loss`, or by `merit`. Answers kept
     inside their bounds by repair start with almost no inequality violated, so that merit prefers early states that
     hardly tell one instance from another."""
+
+    def __post_init__(self) -> None:
+        if self.keep not in ("loss", "merit"):
+            raise FeasiblyError(f"keep must be 'loss' or 'merit', not {self.keep!r}")
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,16 @@ def _settings(method: Method, given: Any | Mapping[str, Any] | None) -> Any:
         raise FeasiblyError(
             f"the method {method.name!r} has no setting {', '.join(map(repr, unknown))}; {there}"
         )
+    for key, value in given.items():
+        usual = getattr(method.settings, key)
+        kind = (
+            (bool,) if isinstance(usual, bool) else (int, float) if isinstance(usual, int | float) else None
+        )
+        if kind and (not isinstance(value, kind) or (kind != (bool,) and isinstance(value, bool))):
+            raise FeasiblyError(
+                f"the setting {key!r} of {method.name!r} is {'yes or no' if kind == (bool,) else 'a number'}, "
+                f"not {value!r}"
+            )
     return dataclasses.replace(method.settings, **given) if given else method.settings
 
 

@@ -8,6 +8,7 @@ the response is corrected on labels and pseudo-labels together by an exact Bayes
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +61,8 @@ def train_response(
             if clock.left < 0.2 * clock.budget:
                 break
             inputs = unlabelled[rows]
-            found = made.answer(inputs, model.predict(inputs).mean, polish=True)
+            until = time.monotonic() + clock.left - 0.1 * clock.budget
+            found = made.answer(inputs, model.predict(inputs).mean, polish=True, until=until)
             kept = found.converged
             x, y = np.concatenate([x, inputs[kept]]), np.concatenate([y, found.y[kept]])
             nu.append(found.nu[kept])
