@@ -190,6 +190,9 @@ class Conditioner:
 
         No further pass is begun once `time.monotonic()` is past `until`.
         """
+        return self._answer(x, mean, polish, until, single=len(x) == 1)
+
+    def _answer(self, x: Array, mean: Array, polish: bool, until: float, single: bool) -> Conditioned:
         state = self.start(x, mean)
         best = self._clipped(mean)
         y, nu, lam = best.copy(), state.nu.copy(), state.lam.copy()
@@ -209,7 +212,7 @@ class Conditioner:
                     break
                 state, residuals = self._iteration.run(
                     self.frame(index), x[left], mean[left], state, steps, centred=not polish,
-                    rest=POLISHED_CHANGE / 10, rounds=rounds,
+                    rest=POLISHED_CHANGE / 10, rounds=rounds, single=single,
                 )  # fmt: skip
                 moves[left] += steps
                 done = self._rests(x[left], state, residuals, polish)
@@ -225,7 +228,9 @@ class Conditioner:
         for row in left[:OWN_FRAMES] if self.frame(0).free.size <= OWN_SIZE else ():
             if time.monotonic() > until:
                 break
-            found, moved, nearby = self._alone(x[row], mean[row], polish, nearby)
+            found, moved, nearby = self._alone(
+                x[row : row + 1], mean[row : row + 1], polish, nearby, single=single
+            )
             moves[row] += moved
             if found is None:
                 continue
@@ -234,37 +239,33 @@ class Conditioner:
         rest = rest[~self._holds(x[rest], y[rest])] if polish else rest[:0]
         if len(rest):
             # What cannot be polished can often still be conditioned; better near the optimum than off the constraints.
-            stand_in = self.answer(x[rest], mean[rest], until=until)
+            stand_in = self._answer(x[rest], mean[rest], False, until, single)
             self._keep_better(x, y, rest, stand_in.y)
         std = np.broadcast_to(self.frame(0).std, y.shape)
         return Conditioned(y, converged, std, nu, lam, moves)
 
     def _alone(
-        self, x: Array, mean: Array, polish: bool, frame: Frame | None
+        self, x: Array, mean: Array, polish: bool, frame: Frame | None, *, single: bool
     ) -> tuple[State | None, int, Frame | None]:
         """A row that rests on no shared frame, on frames of its own: Newton's method, a few moves to each matrix.
 
         `frame` is the last one of the row before, if any: hard rows are often hard in the same way.
         """
-        pair, means = (
-            np.stack([x, x]),
-            np.stack([mean, mean]),
-        )  # a batch of two: one of that size is compiled already
-        state = self.start(pair, means)
+        state = self.start(x, mean)
         moves = 0
         steps, rounds = OWN_PASS
         for _ in range(OWN_TRIES):
             if frame is None:
-                frame = self._build((x, state.y[0], state.nu[0], state.lam[0]), OWN_WEIGHT if polish else 1.0)
+                frame = self._build((x[0], *(part[0] for part in state[:3])), OWN_WEIGHT if polish else 1.0)
             state, residuals = self._iteration.run(
-                frame, pair, means, state, steps, centred=not polish, rest=POLISHED_CHANGE / 10, rounds=rounds
-            )
+                frame, x, mean, state, steps, centred=not polish, rest=POLISHED_CHANGE / 10, rounds=rounds,
+                single=single,
+            )  # fmt: skip
             moves += steps
             if not all(np.isfinite(part).all() for part in state[:3]):
                 return None, moves, None
-            alone = _rows(state, slice(1))
-            if self._rests(pair[:1], alone, Residuals(*(part[:1] for part in residuals)), polish)[0]:
-                return alone, moves, frame
+            if self._rests(x, state, residuals, polish)[0]:
+                return state, moves, frame
             if moves >= OWN_HOPE[0] * steps and residuals.equality[0] > OWN_HOPE[1]:
                 break  # there may be no answer to find
             frame = None

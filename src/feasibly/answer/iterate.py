@@ -20,8 +20,8 @@ from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
 
-BUCKETS = (1, 8, 32, 256)
-"""Batch sizes that are ever compiled."""
+BUCKETS = (1, 16, 256)
+"""Batch sizes that are ever compiled, which takes seconds each."""
 
 
 HELD = (1e-7, 1e-6)
@@ -63,6 +63,7 @@ class Iteration:
         centred: bool,
         rest: float = 1e-9,
         rounds: tuple[int, int],
+        single: bool = False,
     ) -> tuple[State, Residuals]:
         """At most `steps` moves for every row, fewer when every row has come to rest.
 
@@ -70,11 +71,12 @@ class Iteration:
 
         `centred` pulls towards `mean`, the belief (conditioning); otherwise nothing does (polishing). `rounds`
         are those of the complementarity problem, soft and hard: few suffice at first, since the next move goes on from
-        where they end, and the last rows of a batch to settle hold up all others.
+        where they end, and the last rows of a batch to settle hold up all others. `single` is for callers who will
+        ask for one row at a time again: a program of that width is then worth compiling.
         """
         outs = []
         with double():
-            for part, width in _batches(len(x)):
+            for part, width in _batches(len(x), single):
                 args = [_padded(a[part], width).T for a in (x, mean, *state)]
                 out = self._run(frame.matrices, *args, steps, rest, centred, rounds)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
@@ -82,21 +84,17 @@ class Iteration:
         return State(y, nu, lam, active), Residuals(eq, ineq, change)
 
 
-def _batches(rows: int) -> list[tuple[slice, int]]:
+def _batches(rows: int, single: bool = False) -> list[tuple[slice, int]]:
     """Rows cut into batches, each with the size it is filled up to.
 
     Several small batches where they waste less than a large one.
     """
-    least, small, large = BUCKETS[1:]
+    small, large = BUCKETS[1:]
     found = []
     first = 0
     while first < rows:
         left = rows - first
-        width = next(
-            size
-            for size, over in ((large, large // 2), (small, small // 2), (least, 1), (1, 0))
-            if left > over
-        )
+        width = 1 if single and rows == 1 else large if left > large // 2 else small
         found.append((slice(first, min(first + width, rows)), width))
         first += width
     return found

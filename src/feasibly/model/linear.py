@@ -20,6 +20,8 @@ Array = NDArray[np.float64]
 
 PENALTIES = np.logspace(-8, 4, 37)
 """Candidates, relative to the number of rows."""
+COARSE = 4
+"""One in so many is tried before the best one's neighbours are."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,22 @@ def fit_ridge(x: Array, y: Array) -> LinearModel:
     left, values, right = left[:, kept], values[kept], right[kept]
     target = outputs.apply(y)
     rotated = left.T @ target
-    best, chosen, residuals = np.inf, float(PENALTIES[0]), target
-    for relative in PENALTIES:
-        penalty = float(relative * len(x))
-        keep = values**2 / (values**2 + penalty)
+    squares = left**2
+
+    def left_out(index: int) -> Array:
+        keep = values**2 / (values**2 + PENALTIES[index] * len(x))
         # The mean of y is estimated too, which costs every row a leverage of 1/n.
-        slack = 1.0 - 1.0 / len(x) - (left**2) @ keep
-        left_out = (target - left @ (keep[:, None] * rotated)) / np.maximum(slack, 1e-12)[:, None]
-        error = score(left_out)
-        if error < best:
-            best, chosen, residuals = error, penalty, left_out
+        slack = 1.0 - 1.0 / len(x) - squares @ keep
+        return np.asarray((target - left @ (keep[:, None] * rotated)) / np.maximum(slack, 1e-12)[:, None])
+
+    # The score has one valley: every fourth penalty first, then those around the best.
+    scores = {index: score(left_out(index)) for index in range(0, len(PENALTIES), COARSE)}
+    near = min(scores, key=scores.__getitem__)
+    around = range(max(near - COARSE + 1, 0), min(near + COARSE, len(PENALTIES)))
+    scores |= {index: score(left_out(index)) for index in around if index != near}
+    at = min(scores, key=scores.__getitem__)
+    residuals = left_out(at)
+    chosen = float(PENALTIES[at] * len(x))
     shrunk = values / (values**2 + chosen)
     weights = right.T @ (shrunk[:, None] * rotated) * outputs.std
     root = right.T / np.sqrt(values**2 + chosen)

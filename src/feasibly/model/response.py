@@ -25,8 +25,9 @@ from feasibly.precision import double
 
 Array = NDArray[np.float64]
 
-_CHUNK, _SMALL = 256, 32
-"""Batch sizes that are compiled, beside one: for many rows and for the few that are left over."""
+_CHUNK, _SMALL, _LARGE = 256, 32, 1000
+"""Batch sizes that are compiled, beside one: for many rows and, where there are so many outputs that a batch that is
+mostly filling costs more than compiling another size, for the few that are left over."""
 
 QUICK, PATIENT = (8, 4), (40, 40)
 """Rounds of the complementarity problem: for all rows, and for those that did not settle then."""
@@ -59,21 +60,26 @@ class Law:
 
     def respond(self, x: Array) -> Array:
         """The law's answer to each row."""
-        answer, settled = self._run(x, QUICK)
+        single = len(x) == 1
+        answer, settled = self._run(x, QUICK, single)
         rest = np.flatnonzero(~settled)
         if len(rest):
-            answer[rest] = self._run(x[rest], PATIENT)[0]
+            answer[rest] = self._run(x[rest], PATIENT, single)[0]
         return answer
 
-    def _run(self, x: Array, rounds: tuple[int, int]) -> tuple[Array, NDArray[np.bool_]]:
-        """Answers, and whether each row's complementarity problem was solved within `rounds`."""
+    def _run(self, x: Array, rounds: tuple[int, int], single: bool) -> tuple[Array, NDArray[np.bool_]]:
+        """Answers, and whether each row's complementarity problem was solved within `rounds`.
+
+        A program for one row is compiled only for those who ask for a `single` one.
+        """
         answers, settled = [np.zeros((0, len(self.arrays.y0)))], [np.zeros(0, dtype=bool)]
         run = _respond(self.flips)
         with double():
-            chunk = _CHUNK if len(x) > _CHUNK // 4 else _SMALL
+            few = len(x) <= _CHUNK // 4 and len(self.arrays.y0) > _LARGE
+            chunk = _SMALL if few else _CHUNK
             for first in range(0, len(x), chunk):
                 rows = x[first : first + chunk]
-                width = chunk if len(rows) > 1 else 1
+                width = 1 if single else chunk
                 filled = np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
                 answer, done = run(self.arrays, filled.T, rounds)
                 answers.append(np.asarray(answer).T[: len(rows)])
