@@ -17,13 +17,18 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def _script() -> Any:
-    spec = importlib.util.spec_from_file_location("results_page", ROOT / "benchmarks" / "results_page.py")
+def _load(name: str) -> Any:
+    """A script of `benchmarks`, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _script() -> Any:
+    return _load("results_page")
 
 
 def test_the_pages_are_those_of_the_stored_results() -> None:
@@ -46,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     document = {
         "problem": "case57_ieee", "published": "table-57", "scale": 1.0, "processor": "Imaginary 8088", "cores": 2,
         "cores_used": 1, "commit": "abcdef0123456789+changes", "rows": rows, "departures": ["One trial."],
-        "remarks": ["It was raining."],
+        "remarks": ["It was raining."], "why": {"mae": "It had one second."},
     }  # fmt: skip
     (tmp_path / "compare-table-57.json").write_text(json.dumps(document))
     smaller = {k: v for k, v in document.items() if k != "published"} | {"scale": 0.1, "problem": "mine"}
@@ -67,10 +72,54 @@ def test_a_comparison_beside_the_paper(folder: Path) -> None:
     assert "- One trial." in page
     assert "- It was raining." in page
     assert "| Sandwich BNN SvP | sandwich-bnn | svp | 0.500 (0.928) ✓ |" in page
-    assert "- Naïve MAE: gap_percent 9.000 against 4.029" in page
+    assert "- Naïve MAE: gap_percent 9.000 against 4.029. It had one second." in page
     assert "gap at least 928,000 x smaller" in page.replace("9.28e+05", "928,000")
     assert "- gp, mean failed: no luck" in page
     assert page.index("mine, scale 0.1") < page.index("case57_ieee, full scale")
+
+
+def test_where_the_papers_tables_stand_comes_first(folder: Path) -> None:
+    page = results_page(folder)
+    (line,) = (line for line in page.splitlines() if line.startswith("| `compare-table-57.json` | 1 |"))
+    assert "Naïve MAE (gap" in line  # 9 % against 4.029
+    assert "Sandwich BNN SvP (gap" not in line  # 0.5 % against 0.928
+    assert page.index(line) < page.index("### ")
+
+
+def test_the_readme_takes_the_default_from_where_it_was_repeated(folder: Path) -> None:
+    once = {"problem": "mine", "rows": [row("response", "conditioned", 0.1)], "scale": 0.1}
+    rows = [row("response", "conditioned", gap) | {"seed": seed} for seed, gap in enumerate((0.2, 0.4))]
+    networks = [row("sandwich-bnn", "svp", 7.0) | {"seed": seed} for seed in range(3)]
+    (folder / "compare-6-mine.json").write_text(json.dumps(once))
+    (folder / "compare-6-mine-seeds.json").write_text(json.dumps(once | {"rows": rows}))
+    (folder / "compare-6-mine-networks.json").write_text(json.dumps(once | {"rows": networks}))
+    lines = [line for line in readme_table(folder).splitlines() if line.startswith("| mine |")]
+    assert len(lines) == 1
+    assert "| 0.300 |" in lines[0]
+
+
+def test_single_trainings_are_gathered_into_one_comparison(tmp_path: Path) -> None:
+    gather = _load("gather").gather
+    files = []
+    for method in ("mae", "mse"):
+        single = {
+            "problem": "case2000_goc", "rows": [row(method, "mean", 1.0) | {"budget_seconds": 300.0}], "commit": "abc",
+            "versions": {}, "machine": {"processor": "Imaginary 8088", "device": "Slide rule"},
+            "seconds": {"train": 9.0, "conditioning": 0.0},
+        }  # fmt: skip
+        files.append(tmp_path / f"{method}.json")
+        files[-1].write_text(json.dumps(single))
+    found = gather(files, "table-2000", (16, 2), ["Slow."], {})
+    assert found["scale"] == 0.5
+    assert [r["method"] for r in found["rows"]] == ["mae", "mse"]
+    assert found["seconds"] == {"mae.0": {"train": 9.0}, "mse.0": {"train": 9.0}}
+    (tmp_path / "compare-table-2000.json").write_text(json.dumps(found))
+    files[1].write_text(json.dumps(json.loads(files[1].read_text()) | {"commit": "def"}))
+    with pytest.raises(ReportError, match="was not measured like"):
+        gather(files, "table-2000", (16, 2), [], {})
+    for path in files:
+        path.unlink()
+    assert "Slide rule (Imaginary 8088 beside it), 2 of 16 cores" in results_page(tmp_path)
 
 
 def test_other_results_of_any_shape(folder: Path) -> None:

@@ -25,6 +25,14 @@ SHOWN = (
 LONGEST = 16
 """A list with more entries than this is counted, not printed."""
 
+_SHORT = {
+    "gap_percent": "gap",
+    "max_eq": "max eq",
+    "mean_eq": "mean eq",
+    "max_ineq": "max ineq",
+    "mean_ineq": "mean ineq",
+}
+
 _MACHINE = (
     "machine",
     "processor",
@@ -54,6 +62,7 @@ def results_page(folder: Path) -> str:
         "## Methods and answers",
         "",
     ]
+    text += _standing(comparisons)
     if not comparisons:
         text += ["No comparison has been kept yet.", ""]
     for name, document in comparisons.items():
@@ -63,6 +72,40 @@ def results_page(folder: Path) -> str:
     for name, document in others.items():
         text += _other(name, document)
     return "\n".join(text).rstrip() + "\n"
+
+
+def _standing(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Where the paper's tables stand, one line each: its own rows as reproduced here, cell by cell."""
+    lines = []
+    for name, document in comparisons.items():
+        table = find_table(str(document.get("published", "")))
+        if table is None:
+            continue
+        beside = put_beside(table, document["rows"])
+        own = count_verdicts(beside)
+        behind = sorted(
+            {
+                f"{line.label} ({', '.join(_SHORT[m] for m, cell in line.cells.items() if cell.verdict == 'worse')})"
+                for line in beside
+                if line.label
+                and not line.summary.note
+                and any(c.verdict == "worse" for c in line.cells.values())
+            }
+        )
+        lines.append(
+            f"| `{name}.json` | {document.get('scale', 1.0):.2g} | {own['better']} | {own['equal']} | {own['worse']} | "
+            f"{'; '.join(behind) or 'nowhere'} |"
+        )
+    if not lines:
+        return []
+    head = [
+        "The paper's own rows, reproduced here, against what it printed: cells that are better, equal at the digits "
+        "printed, and worse. Each table below says which and why.",
+        "",
+        "| Table | Scale | Better | Equal | Worse | Behind in |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    return [*head, *lines, ""]
 
 
 def read_results(folder: Path) -> dict[str, dict[str, Any]]:
@@ -108,7 +151,8 @@ def _comparison(name: str, document: Mapping[str, Any]) -> list[str]:
         text += [to_markdown(comparison)]
     else:
         lines = put_beside(table, rows)
-        text += [_verdict(lines, table), "", HOW_TO_READ, "", beside_markdown(lines), *_behind(lines)]
+        why = document.get("why", {})
+        text += [_verdict(lines, table), "", HOW_TO_READ, "", beside_markdown(lines), *_behind(lines, why)]
     failures = sorted(
         {f"- {row['method']}, {row['answer']} failed: {row['failed']}" for row in rows if "failed" in row}
     )
@@ -133,13 +177,6 @@ def _verdict(lines: Sequence[Line], table: PublishedTable) -> str:
 
 def _ahead(line: Line) -> str:
     """By how much a line is ahead, or behind, column by column."""
-    names = {
-        "gap_percent": "gap",
-        "max_eq": "max eq",
-        "mean_eq": "mean eq",
-        "max_ineq": "max ineq",
-        "mean_ineq": "mean ineq",
-    }
     words = []
     for metric in METRICS:
         cell = line.cells[metric]
@@ -151,14 +188,15 @@ def _ahead(line: Line) -> str:
             said = f"{least}{ratio:,.3g} x smaller" if ratio >= 1 else f"{1 / ratio:,.3g} x larger"
         else:
             said = "equal" if cell.verdict == "equal" else cell.verdict
-        words.append(f"{names[metric]} {said}")
+        words.append(f"{_SHORT[metric]} {said}")
     return ", ".join(words)
 
 
-def _behind(lines: Sequence[Line]) -> list[str]:
-    """Cells of the paper's rows in which ours are worse, by name."""
+def _behind(lines: Sequence[Line], why: Mapping[str, str]) -> list[str]:
+    """Cells of the paper's rows in which ours are worse, by name, and `why`, by method."""
     cells = [
         f"- {line.label}: {metric} {figure(cell.measured)} against {cell.published:g}"
+        + (f". {why[line.method]}" if line.method in why else "")
         for line in lines
         if line.label and not line.summary.note
         for metric, cell in line.cells.items()
@@ -257,11 +295,12 @@ def _show(value: Any) -> str:
 def readme_table(folder: Path) -> str:
     """A few rows of the comparisons that count most, with what the paper printed for its own method beside them.
 
-    Those are the paper's own tables and whatever was repeated with other seeds; all of them where there is neither.
+    Those are the paper's own tables and, for the default, whatever was repeated with other seeds, or the comparison
+    with the most labels where nothing was; all of them where there is none of these.
     """
-    documents = {n: d for n, d in read_results(folder).items() if n.startswith("compare-")}
-    repeated = {n: d for n, d in documents.items() if len({row["seed"] for row in d["rows"]}) > 1}
-    documents = {n: d for n, d in documents.items() if d.get("published") or n in repeated} or documents
+    every = {n: d for n, d in read_results(folder).items() if n.startswith("compare-")}
+    telling = _telling(every)
+    documents = {n: d for n, d in every.items() if d.get("published") or n in telling} or every
     text = []
     if documents:
         text += [
@@ -304,6 +343,23 @@ def readme_table(folder: Path) -> str:
     else:
         text.append("Measured tables appear here once a comparison is kept in `benchmarks/results`.")
     return "\n".join(text)
+
+
+def _telling(documents: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """For each problem, the comparisons from which README should show the default."""
+    found: dict[str, list[tuple[int, int, str]]] = {}
+    for name, document in documents.items():
+        rows = [row for row in document["rows"] if row["method"] == DEFAULT_METHOD and "failed" not in row]
+        if rows and not document.get("published"):
+            seeds = len({row["seed"] for row in rows})
+            found.setdefault(document["problem"], []).append((seeds, rows[0]["labels"], name))
+    best = {problem: max(entries)[:2] for problem, entries in found.items()}
+    return {
+        name
+        for problem, entries in found.items()
+        for seeds, labels, name in entries
+        if (seeds, labels) == best[problem]
+    }
 
 
 def insert(page: str, table: str) -> str:

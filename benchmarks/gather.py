@@ -1,0 +1,77 @@
+"""Several files of `learners.py`, one training each, as one comparison for benchmarks/results.
+
+python benchmarks/gather.py FILE.json [...] --published table-2000 --cores 16 2 --out FILE.json
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from feasibly.report.files import ReportError, plain, read_json, to_json
+from feasibly.report.published import find_table
+
+
+def gather(
+    files: list[Path], published: str, cores: tuple[int, int], remarks: list[str], why: dict[str, str]
+) -> dict[str, Any]:
+    """The rows of all files, which must belong together; `cores` the machine had, and each training used."""
+    documents = [read_json(path) for path in files]
+    table = find_table(published)
+    if table is None:
+        raise ReportError(f"the paper has no {published}")
+    first = documents[0]
+    for document, path in zip(documents, files, strict=True):
+        if any(document[key] != first[key] for key in ("problem", "commit", "machine", "versions")):
+            raise ReportError(f"{path} was not measured like {files[0]}")
+    rows = [row for document in documents for row in document["rows"]]
+    (budget,) = {row["budget_seconds"] for row in rows}
+    names = [f"{document['rows'][0]['method']}.{document['rows'][0]['seed']}" for document in documents]
+    device = first["machine"].get("device", "cpu")
+    return {
+        "benchmark": "compare",
+        "machine": device,
+        "processor": f"{device} ({first['machine']['processor']} beside it)",
+        "cores": cores[0],
+        "cores_used": cores[1],
+        "commit": first["commit"],
+        "versions": first["versions"],
+        "problem": first["problem"],
+        "plan": {"budget": budget, "labels": rows[0]["labels"], "tests": rows[0]["count"]},
+        "at_a_time": len(documents),
+        "published": published,
+        "scale": budget / table.budget,
+        "departures": [
+            f"{budget:g} s a training, compilation included, on a graphics card that {len(documents)} trainings "
+            f"shared (published: {table.budget:g} s, {table.machine}); 1 trial (published: {table.runs}).",
+            f"{rows[0]['labels']:,} labels count validation; the paper's validation labels come on top.",
+            "Max Ineq. counts bounds alone, as the published table does; All ineq. counts every inequality.",
+        ],
+        "remarks": remarks,
+        "why": why,
+        "rows": rows,
+        "seconds": {
+            name: {key: value for key, value in document["seconds"].items() if key != "conditioning"}
+            for name, document in zip(names, documents, strict=True)
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--published", required=True)
+    parser.add_argument("--cores", nargs=2, type=int, required=True, metavar=("THERE", "USED"))
+    parser.add_argument("--remark", action="append", default=[])
+    parser.add_argument("--why", action="append", default=[], help="METHOD=WORDS, for cells that are behind")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    why = dict(pair.split("=", 1) for pair in args.why)
+    args.out.write_text(
+        to_json(plain(gather(args.files, args.published, tuple(args.cores), args.remark, why)))
+    )
+
+
+if __name__ == "__main__":
+    main()
