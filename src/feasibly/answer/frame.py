@@ -41,6 +41,9 @@ Ints = NDArray[np.int64]
 FLOOR = 1e-5
 """Standard deviation (natural units) below which the belief is not trusted to be stiffer."""
 
+REACH = 2.0
+"""How close, in standard deviations of its slack, a constraint must come to some label to be a candidate."""
+
 _COLUMNS = 256
 
 LARGE, SPARSE = 1000, 0.05
@@ -98,7 +101,7 @@ class Frame:
     """Standard deviations of the conditioned belief at the frame's own active set, per output."""
 
 
-def candidates(problem: Problem, y: Array, h: Array, reach: float = 1.0) -> Rows:
+def candidates(problem: Problem, y: Array, h: Array, reach: float = REACH) -> Rows:
     """Constraints that solved instances come near: within `reach` standard deviations of their own slack."""
 
     def near(slack: Array) -> NDArray[np.bool_]:
