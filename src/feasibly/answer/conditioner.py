@@ -226,15 +226,17 @@ class Conditioner:
             self._keep_better(x, y, left, state.y)
         nearby: Frame | None = None
         for row in left[:OWN_FRAMES] if self.frame(0).free.size <= OWN_SIZE else ():
-            if time.monotonic() > until:
-                break
-            found, moved, nearby = self._alone(
-                x[row : row + 1], mean[row : row + 1], polish, nearby, single=single
-            )
-            moves[row] += moved
-            if found is None:
-                continue
-            y[row], nu[row], lam[row], converged[row] = found.y[0], found.nu[0], found.lam[0], True
+            one = x[row : row + 1], mean[row : row + 1]
+            # The last frame of the row before: hard rows are often hard in the same way. Where they are not, it leads
+            # astray, and the row starts again without it.
+            for borrowed in (nearby, None) if nearby is not None else (None,):
+                if time.monotonic() > until:
+                    break
+                found, moved, nearby = self._alone(*one, polish, borrowed, single=single)
+                moves[row] += moved
+                if found is not None:
+                    y[row], nu[row], lam[row], converged[row] = found.y[0], found.nu[0], found.lam[0], True
+                    break
         rest = np.flatnonzero(~converged)
         rest = rest[~self._holds(x[rest], y[rest])] if polish else rest[:0]
         if len(rest):
@@ -249,7 +251,7 @@ class Conditioner:
     ) -> tuple[State | None, int, Frame | None]:
         """A row that rests on no shared frame, on frames of its own: Newton's method, a few moves to each matrix.
 
-        `frame` is the last one of the row before, if any: hard rows are often hard in the same way.
+        `frame` is the first of them, where there is one to borrow.
         """
         state = self.start(x, mean)
         moves = 0
