@@ -1,6 +1,6 @@
 """Several files of `learners.py`, one training each, as one comparison for benchmarks/results.
 
-python benchmarks/gather.py FILE.json [...] --published table-2000 --cores 16 2 --out FILE.json
+python benchmarks/gather.py FILE.json [...] --published table-2000 --cores 16 2 --at-a-time 8 --out FILE.json
 """
 
 from __future__ import annotations
@@ -14,20 +14,35 @@ from feasibly.report.published import find_table
 
 
 def gather(
-    files: list[Path], published: str, cores: tuple[int, int], remarks: list[str], why: dict[str, str]
+    files: list[Path],
+    published: str,
+    *,
+    cores: tuple[int, int],
+    at_a_time: int,
+    remarks: list[str],
+    why: dict[str, str],
 ) -> dict[str, Any]:
     """The rows of all files, which must belong together; `cores` the machine had, and each training used."""
     documents = [read_json(path) for path in files]
     table = find_table(published)
     if table is None:
         raise ReportError(f"the paper has no {published}")
+
+    def settings(document: dict[str, Any]) -> Any:
+        alike = {(row["budget_seconds"], row["labels"], row["count"]) for row in document["rows"]}
+        return alike, *(document[key] for key in ("problem", "commit", "machine", "versions"))
+
     first = documents[0]
     for document, path in zip(documents, files, strict=True):
-        if any(document[key] != first[key] for key in ("problem", "commit", "machine", "versions")):
+        if not document["rows"]:
+            raise ReportError(f"{path} has no rows")
+        if settings(document) != settings(first) or len(settings(first)[0]) != 1:
             raise ReportError(f"{path} was not measured like {files[0]}")
     rows = [row for document in documents for row in document["rows"]]
-    (budget,) = {row["budget_seconds"] for row in rows}
+    budget = rows[0]["budget_seconds"]
     names = [f"{document['rows'][0]['method']}.{document['rows'][0]['seed']}" for document in documents]
+    if len(set(names)) < len(names):
+        raise ReportError(f"a training is there twice: {', '.join(names)}")
     device = first["machine"].get("device", "cpu")
     return {
         "benchmark": "compare",
@@ -39,11 +54,11 @@ def gather(
         "versions": first["versions"],
         "problem": first["problem"],
         "plan": {"budget": budget, "labels": rows[0]["labels"], "tests": rows[0]["count"]},
-        "at_a_time": len(documents),
+        "at_a_time": at_a_time,
         "published": published,
         "scale": budget / table.budget,
         "departures": [
-            f"{budget:g} s a training, compilation included, on a graphics card that {len(documents)} trainings "
+            f"{budget:g} s a training, compilation included, on a graphics card that {at_a_time} trainings "
             f"shared (published: {table.budget:g} s, {table.machine}); 1 trial (published: {table.runs}).",
             f"{rows[0]['labels']:,} labels count validation; the paper's validation labels come on top.",
             "Max Ineq. counts bounds alone, as the published table does; All ineq. counts every inequality.",
@@ -63,14 +78,21 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--published", required=True)
     parser.add_argument("--cores", nargs=2, type=int, required=True, metavar=("THERE", "USED"))
+    parser.add_argument("--at-a-time", type=int, required=True, help="trainings that shared the card")
     parser.add_argument("--remark", action="append", default=[])
     parser.add_argument("--why", action="append", default=[], help="METHOD=WORDS, for cells that are behind")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     why = dict(pair.split("=", 1) for pair in args.why)
-    args.out.write_text(
-        to_json(plain(gather(args.files, args.published, tuple(args.cores), args.remark, why)))
+    found = gather(
+        args.files,
+        args.published,
+        cores=tuple(args.cores),
+        at_a_time=args.at_a_time,
+        remarks=args.remark,
+        why=why,
     )
+    args.out.write_text(to_json(plain(found)))
 
 
 if __name__ == "__main__":

@@ -270,17 +270,72 @@ def test_equalities_that_repeat_one_another_are_left_to_the_dense_factorisation(
     assert np.allclose(jacobian @ right @ jacobian, jacobian)
 
 
-def test_large_problems_take_the_sparse_way_to_the_same_frame(monkeypatch):
+def blocks(matrices, free):
+    """`G`, `R` and the corner of a frame's matrix, each on its own scale."""
+    move = np.asarray(matrices.move, dtype=np.float64)
+    return -move[:free, :free], -move[:free, free:], move[free:, free:]
+
+
+@pytest.mark.parametrize(("share", "digits"), [(1.0, 1e-3), (100.0, 1e-2)])
+def test_large_problems_take_the_sparse_way_to_the_same_frame(share, digits, monkeypatch):
     proxy, _ = trained("grid6")
     made = conditioner_of(proxy)
-    dense = made._build(made.recipe.centres[0]).matrices
+    centre = made.recipe.centres[0]
+    dense = made._build(centre, share)
     called = []
     split = frame._split_sparse
     monkeypatch.setattr(frame, "LARGE", 0)
     monkeypatch.setattr(frame, "SPARSE", 1.1)
     monkeypatch.setattr(frame, "_split_sparse", lambda jacobian: called.append(1) or split(jacobian))
-    sparse = made._build(made.recipe.centres[0]).matrices
+    sparse = made._build(centre, share)
     assert called
-    scale = np.abs(np.asarray(dense.move)).max()
-    assert np.allclose(sparse.move, dense.move, atol=1e-5 * scale)
-    assert np.allclose(sparse.gram, dense.gram, atol=1e-7 * np.abs(np.asarray(dense.gram)).max())
+    free = len(dense.free)
+    for exact, single in zip(blocks(dense.matrices, free), blocks(sparse.matrices, free), strict=True):
+        assert np.allclose(single, exact, atol=digits * np.abs(exact).max())
+    gram = np.asarray(dense.matrices.gram)
+    assert np.allclose(sparse.matrices.gram, gram, atol=1e-7 * np.abs(gram).max())
+
+
+def test_a_frames_matrix_inverts_the_optimality_system():
+    proxy, _ = trained("grid6")
+    made = conditioner_of(proxy)
+    x, y, nu, lam = made.recipe.centres[0]
+    built = made._build(made.recipe.centres[0])
+    first = len(made.recipe.rows.lower) + len(made.recipe.rows.upper)
+    jacobian, _, curvature = made._derivatives.at(x, y, nu, lam[first:])
+    inside = built.free
+    jacobian, curvature = jacobian[:, inside], curvature[np.ix_(inside, inside)]
+    metric = (curvature + curvature.T) / 2.0 + made.recipe.weight * made._precision
+    if (
+        np.linalg.eigvalsh(frame.split_spaces(jacobian)[0].T @ metric @ frame.split_spaces(jacobian)[0])[0]
+        <= 0
+    ):
+        pytest.skip("the metric had to be made convex")
+    system = np.block([[metric, jacobian.T], [jacobian, np.zeros((len(jacobian), len(jacobian)))]])
+    exact = np.linalg.inv(system)
+    n = len(inside)
+    wanted = exact[:n, :n], exact[:n, n:], -exact[n:, n:]
+    for part, right in zip(blocks(built.matrices, n), wanted, strict=True):
+        assert np.allclose(part, right, atol=1e-5 * np.abs(right).max())
+
+
+def test_a_row_that_a_borrowed_frame_leads_astray_starts_again_without_it(monkeypatch):
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 6)
+    made = conditioner_of(proxy)
+    monkeypatch.setattr(conditioner, "_passes", lambda rows, polish: ())
+    tried = []
+    alone = made._alone
+
+    def watched(x, mean, polish, borrowed, until, *, single):
+        tried.append(borrowed)
+        if borrowed is not None:
+            return None, 4, None  # astray
+        return alone(x, mean, polish, borrowed, until, single=single)
+
+    monkeypatch.setattr(made, "_alone", watched)
+    found = made.answer(x, rough(data, len(x)))
+    assert found.converged.mean() >= 0.8
+    lent = [i for i, borrowed in enumerate(tried) if borrowed is not None]
+    assert len(lent) >= 4  # a frame that led one row astray is still offered to the next
+    assert all(tried[i + 1] is None for i in lent)

@@ -193,6 +193,10 @@ def test_settings_and_names_are_checked():
         train(task, "mae", 1.0, settings={"keep": "best"})
     with pytest.raises(FeasiblyError, match="'width' of 'mae' is a number, not 'wide'"):
         train(task, "mae", 1.0, settings={"width": "wide"})
+    with pytest.raises(FeasiblyError, match="'width' of 'mae' is a number, not nan"):
+        train(task, "mae", 1.0, settings={"width": float("nan")})
+    with pytest.raises(FeasiblyError, match="'batch' of 'mae' is a whole number"):
+        train(task, "mae", 1.0, settings={"batch": 2.5})
     with pytest.raises(FeasiblyError, match="'normalised' of 'mae' is yes or no, not 1"):
         train(task, "mae", 1.0, settings={"normalised": 1})
     with pytest.raises(FeasiblyError, match="do not belong"):

@@ -188,7 +188,7 @@ class Conditioner:
     def answer(self, x: Array, mean: Array, *, polish: bool = False, until: float = np.inf) -> Conditioned:
         """Condition (or polish) every row, frame after frame until it converges; the rest are flagged.
 
-        No further pass is begun once `time.monotonic()` is past `until`.
+        No further pass is begun once `time.monotonic()` is past `until`; the first frame is made in any case.
         """
         return self._answer(x, mean, polish, until, single=len(x) == 1)
 
@@ -199,19 +199,20 @@ class Conditioner:
         converged = np.zeros(len(x), dtype=bool)
         moves = np.zeros(len(x), dtype=np.int64)
         left = np.arange(len(x))
-        # Every frame from the belief; what is left then once more from the first frame's own point, since it may be
-        # the belief that is far off.
+        belief = mean
+        # Every frame from the belief; what is left then once more from the first frame's own point and with that as
+        # its belief, since it may be the belief that is far off.
         for attempt in range(len(self.recipe.centres) + 1):
             index = attempt % len(self.recipe.centres)
-            if attempt and len(left):
-                state = self.start(x[left], mean[left])
             if attempt == len(self.recipe.centres) and len(left):
-                state = state._replace(y=np.broadcast_to(self.frame(0).y, state.y.shape).copy())
+                belief = np.broadcast_to(self.frame(0).y, mean.shape)
+            if attempt and len(left):
+                state = self.start(x[left], belief[left])
             for steps, rounds in _passes(len(x), polish):
                 if not len(left) or time.monotonic() > until:
                     break
                 state, residuals = self._iteration.run(
-                    self.frame(index), x[left], mean[left], state, steps, centred=not polish,
+                    self.frame(index), x[left], belief[left], state, steps, centred=not polish,
                     rest=POLISHED_CHANGE / 10, rounds=rounds, single=single,
                 )  # fmt: skip
                 moves[left] += steps
@@ -230,12 +231,11 @@ class Conditioner:
             # The last frame of the row before: hard rows are often hard in the same way. Where they are not, it leads
             # astray, and the row starts again without it.
             for borrowed in (nearby, None) if nearby is not None else (None,):
-                if time.monotonic() > until:
-                    break
-                found, moved, nearby = self._alone(*one, polish, borrowed, single=single)
+                found, moved, last = self._alone(*one, polish, borrowed, until, single=single)
                 moves[row] += moved
                 if found is not None:
                     y[row], nu[row], lam[row], converged[row] = found.y[0], found.nu[0], found.lam[0], True
+                    nearby = last
                     break
         rest = np.flatnonzero(~converged)
         rest = rest[~self._holds(x[rest], y[rest])] if polish else rest[:0]
@@ -247,7 +247,7 @@ class Conditioner:
         return Conditioned(y, converged, std, nu, lam, moves)
 
     def _alone(
-        self, x: Array, mean: Array, polish: bool, frame: Frame | None, *, single: bool
+        self, x: Array, mean: Array, polish: bool, frame: Frame | None, until: float, *, single: bool
     ) -> tuple[State | None, int, Frame | None]:
         """A row that rests on no shared frame, on frames of its own: Newton's method, a few moves to each matrix.
 
@@ -257,6 +257,8 @@ class Conditioner:
         moves = 0
         steps, rounds = OWN_PASS
         for _ in range(OWN_TRIES):
+            if time.monotonic() > until:
+                break
             if frame is None:
                 frame = self._build((x[0], *(part[0] for part in state[:3])), OWN_WEIGHT if polish else 1.0)
             state, residuals = self._iteration.run(

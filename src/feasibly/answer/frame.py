@@ -147,12 +147,15 @@ def build_frame(
     reduced = _convex(null.T @ inner)
     solved = scipy.linalg.solve(reduced, null.T, assume_a="pos") if null.shape[1] else null.T
     inverse = null @ solved  # G
-    # Written so that no product passes through `G`, which is large and of low rank; single precision is what is kept.
-    single = right.astype(np.float32)
-    bent = metric.astype(np.float32) @ single
-    turned = solved.astype(np.float32) @ bent
-    response = right - null.astype(np.float32) @ turned  # R
-    corner = single.T @ bent - (single.T @ inner.astype(np.float32)) @ turned
+    # Written so that no product passes through `G`, which is large and of low rank. Where matrices are large, single
+    # precision, which is all that is kept of them, halves the time; in small ones it would only lose digits.
+    kind: Any = np.float32 if len(free) > LARGE else np.float64
+    across, along = right.astype(kind), null.astype(kind)
+    bent = metric.astype(kind) @ across
+    turned = solved.astype(kind) @ bent
+    response = right - along @ turned  # R
+    corner = across.T @ bent - (across.T @ inner.astype(kind)) @ turned
+    corner = (corner + corner.T) / 2.0
     move = np.block([[-inverse, -response], [-response.T, corner]])
 
     position = np.full(problem.n_outputs, -1)

@@ -39,7 +39,7 @@ def fit_conditioner(
         labels: at least two solved instances; their multipliers are used where they have any.
         covariance: how wrong the model's mean usually is; starts are drawn with it.
         seed: of those starts.
-        seconds: nothing further is begun after this long; rows that were not reached by then count as out of reach.
+        seconds: no further pass is begun after this long; rows that were not reached by then count as out of reach.
     """
     began = time.monotonic()
     rows = candidates(problem, labels.y, problem.inequalities(labels.x, labels.y))
@@ -47,7 +47,8 @@ def fit_conditioner(
     spread = np.maximum(labels.x.std(axis=0), 1e-9)
     central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
     nu, lam = _multipliers(problem, labels, rows, central)
-    made = _centred(problem, _recipe(labels, rows, nu, lam, central), covariance, middle, labels)
+    first = _recipe(labels, rows, nu, lam, central)
+    made = _centred(problem, first, covariance, middle, labels, began + 0.5 * seconds)
     if labels.lower is None:
         nu, lam = _found_multipliers(made, labels, nu, lam, began + 0.5 * seconds)
         centres = made.recipe.centres
@@ -101,13 +102,14 @@ def _errors(covariance: Covariance, rows: int, seed: int) -> Array:
 
 
 def _centred(
-    problem: Problem, recipe: Recipe, covariance: Covariance, middle: Array, labels: Labels
+    problem: Problem, recipe: Recipe, covariance: Covariance, middle: Array, labels: Labels, until: float
 ) -> Conditioner:
     """Move the first frame from the most central label to the middle of the inputs, where it serves best."""
     first = Conditioner(problem, recipe, covariance)
     mean = labels.y.mean(axis=0)[None]
     # Two rows, so that no batch of one has to be compiled before anyone asks for a single answer.
-    reached = first.answer(np.stack([middle, middle]), np.repeat(mean, 2, axis=0), polish=True)
+    twice = np.stack([middle, middle])
+    reached = first.answer(twice, np.repeat(mean, 2, axis=0), polish=True, until=until)
     if not reached.converged[0]:
         return first
     centre = (middle, reached.y[0], reached.nu[0], reached.lam[0])

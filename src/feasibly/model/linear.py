@@ -104,7 +104,7 @@ def fit_ridge(x: Array, y: Array) -> LinearModel:
         slack = 1.0 - 1.0 / len(x) - squares @ keep
         return np.asarray((target - left @ (keep[:, None] * rotated)) / np.maximum(slack, 1e-12)[:, None])
 
-    # The score has one valley: every fourth penalty first, then those around the best.
+    # The score nearly always has one valley: every fourth penalty first, then those around the best.
     scores = {index: score(left_out(index)) for index in range(0, len(PENALTIES), COARSE)}
     near = min(scores, key=scores.__getitem__)
     around = range(max(near - COARSE + 1, 0), min(near + COARSE, len(PENALTIES)))

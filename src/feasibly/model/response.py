@@ -103,7 +103,8 @@ def _respond(flips: int) -> Any:
             previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
             active = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
             lam, _, settled = solve(a.pivoted, q, previous, active, flips, rounds)
-            return answer + a.push @ lam, settled
+            # Multipliers that did not settle can be anything; the plain linear response is then the better guess.
+            return answer + a.push @ jnp.where(settled, lam, previous), settled
 
         _RESPOND[flips] = jax.jit(run)
     return _RESPOND[flips]

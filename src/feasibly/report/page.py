@@ -100,7 +100,7 @@ def _standing(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     head = [
         "The paper's own rows, reproduced here, against what it printed: cells that are better, equal at the digits "
-        "printed, and worse. Each table below says which and why.",
+        "printed, and worse. Each table below says which, and why as far as we know.",
         "",
         "| Table | Scale | Better | Equal | Worse | Behind in |",
         "|---|---:|---:|---:|---:|---|",
@@ -194,15 +194,16 @@ def _ahead(line: Line) -> str:
 
 def _behind(lines: Sequence[Line], why: Mapping[str, str]) -> list[str]:
     """Cells of the paper's rows in which ours are worse, by name, and `why`, by method."""
-    cells = [
-        f"- {line.label}: {metric} {figure(cell.measured)} against {cell.published:g}"
-        + (f". {why[line.method]}" if line.method in why else "")
-        for line in lines
-        if line.label and not line.summary.note
-        for metric, cell in line.cells.items()
-        if cell.verdict == "worse"
-    ]
-    return ["Behind the published figure:", "", *cells, ""] if cells else []
+    text = []
+    for line in lines:
+        cells = [
+            f"{_SHORT[metric]} {figure(cell.measured)} against {cell.published:g}"
+            for metric, cell in line.cells.items()
+            if cell.verdict == "worse"
+        ]
+        if line.label and not line.summary.note and cells:
+            text.append(f"- {line.label}: {', '.join(cells)}. {why.get(line.method, '')}".rstrip())
+    return ["Behind the published figure:", "", *text, ""] if text else []
 
 
 def _provenance(document: Mapping[str, Any]) -> str:

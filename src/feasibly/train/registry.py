@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from feasibly.model.belief import Model
 from feasibly.problem.errors import FeasiblyError
@@ -106,16 +110,23 @@ def _settings(method: Method, given: Any | Mapping[str, Any] | None) -> Any:
             f"the method {method.name!r} has no setting {', '.join(map(repr, unknown))}; {there}"
         )
     for key, value in given.items():
-        usual = getattr(method.settings, key)
-        kind = (
-            (bool,) if isinstance(usual, bool) else (int, float) if isinstance(usual, int | float) else None
-        )
-        if kind and (not isinstance(value, kind) or (kind != (bool,) and isinstance(value, bool))):
-            raise FeasiblyError(
-                f"the setting {key!r} of {method.name!r} is {'yes or no' if kind == (bool,) else 'a number'}, "
-                f"not {value!r}"
-            )
+        wanted = _wanted(getattr(method.settings, key), value)
+        if wanted:
+            raise FeasiblyError(f"the setting {key!r} of {method.name!r} is {wanted}, not {value!r}")
     return dataclasses.replace(method.settings, **given) if given else method.settings
+
+
+def _wanted(usual: Any, value: Any) -> str:
+    """What a setting has to be, in words, where `value` is not that."""
+    flag = isinstance(value, bool | np.bool_)
+    if isinstance(usual, bool):
+        return "" if flag else "yes or no"
+    if isinstance(usual, int):
+        return "" if isinstance(value, Integral) and not flag else "a whole number"
+    if isinstance(usual, float):
+        sound = isinstance(value, Real) and not flag and math.isfinite(value)
+        return "" if sound else "a number"
+    return ""
 
 
 # ---- closed form -------------------------------------------------------------------------------------------
