@@ -1,11 +1,14 @@
 """Ridge and the Gaussian process against textbook formulas and brute force."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from feasibly.model.belief import Covariance, NoPosteriorError
 from feasibly.model.kernel import Kernel, KernelModel, fit_gp
 from feasibly.model.linear import LinearModel, fit_ridge
+from feasibly.model.response import fit_response
 from feasibly.model.scale import Scale, score
 
 
@@ -117,3 +120,28 @@ def test_a_model_without_a_posterior_says_so():
 
     with pytest.raises(NoPosteriorError, match="no posterior"):
         next(iter(Fixed().draws(np.zeros((1, 1)), 1, 0)))
+
+
+class HalfKnownLaw:
+    """A law that is off by a constant, and found for the first rows of a batch alone."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def respond(self, x):
+        answer = x @ SLOPE + 0.3
+        known = np.arange(len(x)) < self.found
+        answer[~known] = 1e6
+        return answer, known
+
+
+SLOPE = np.random.default_rng(3).standard_normal((4, 3))
+
+
+def test_a_law_is_corrected_on_the_rows_where_it_was_found():
+    x = np.random.default_rng(0).standard_normal((60, 4))
+    model = fit_response(HalfKnownLaw(50), x, x @ SLOPE)
+    assert model.correction.rows == 50
+    model = dataclasses.replace(model, law=HalfKnownLaw(60))
+    assert np.allclose(model.predict(x).mean, x @ SLOPE, atol=1e-6)
+    assert fit_response(HalfKnownLaw(1), x, x @ SLOPE).correction.rows == 60  # too few to go by

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame, invert
+from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame, invert, swap_bounds
 from feasibly.answer.iterate import HELD, Iteration, Residuals, State
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import LinearModel
@@ -32,12 +32,15 @@ POLISH_PASSES = ((4, QUICK), *((2, THOROUGH),) * 4, (4, THOROUGH), (8, PATIENT),
 
 OWN_FRAMES, OWN_SIZE = 16, 1000
 """At most so many rows of a call get frames of their own, and none where frames are large."""
-OWN_TRIES = 10
+OWN_TRIES = 14
 OWN_PASS = (4, PATIENT)
+OWN_SHARED = (12, PATIENT)
 OWN_HOPE = (4, 1e-3)
 """After so many frames the equalities must be better than this, or it is given up."""
+OWN_SPAN = 5.0
+"""Its own derivatives may be trusted so much further than shared ones."""
 OWN_WEIGHT = 1e-3
-"""What is left of the belief's stiffness when such a row is polished; more of it slows the last digits down."""
+"""What is left of the belief's stiffness for such a row: its belief is far off, and more of it slows Newton down."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +164,16 @@ class Conditioner:
             self._frames[index] = self._build(self.recipe.centres[index])
         return self._frames[index]
 
-    def _build(self, centre: tuple[Array, Array, Array, Array], share: float = 1.0) -> Frame:
-        r = self.recipe
+    def _build(
+        self, centre: tuple[Array, Array, Array, Array], share: float = 1.0, rows: Rows | None = None
+    ) -> Frame:
+        r, span = self.recipe, self.recipe.span
+        if rows is not None:
+            # A bound that labels never came near: how much its variable moves among them says nothing here.
+            new = np.union1d(np.setdiff1d(rows.lower, r.rows.lower), np.setdiff1d(rows.upper, r.rows.upper))
+            width = self.problem.upper[new] - self.problem.lower[new]
+            span = OWN_SPAN * span
+            span[new] = np.where(np.isfinite(width), np.maximum(span[new], width), span[new])
         if self._precision is None:
             free = np.flatnonzero(self.problem.lower < self.problem.upper)
             self._precision = invert(self._covariance, free)
@@ -170,11 +181,11 @@ class Conditioner:
             self.problem,
             self._derivatives,
             *centre,
-            r.rows,
+            r.rows if rows is None else rows,
             r.base,
             self._precision,
             share * r.weight,
-            r.span,
+            span,
         )
 
     def start(self, x: Array, mean: Array) -> State:
@@ -192,7 +203,9 @@ class Conditioner:
         """
         return self._answer(x, mean, polish, until, single=len(x) == 1)
 
-    def _answer(self, x: Array, mean: Array, polish: bool, until: float, single: bool) -> Conditioned:
+    def _answer(
+        self, x: Array, mean: Array, polish: bool, until: float, single: bool, last: bool = False
+    ) -> Conditioned:
         state = self.start(x, mean)
         best = self._clipped(mean)
         y, nu, lam = best.copy(), state.nu.copy(), state.lam.copy()
@@ -200,10 +213,13 @@ class Conditioner:
         moves = np.zeros(len(x), dtype=np.int64)
         left = np.arange(len(x))
         belief = mean
+        own = self.frame(0).free.size <= OWN_SIZE
         # Every frame from the belief; what is left then once more from the first frame's own point and with that as
         # its belief, since it may be the belief that is far off.
         for attempt in range(len(self.recipe.centres) + 1):
             index = attempt % len(self.recipe.centres)
+            if attempt == len(self.recipe.centres) and own and len(left) <= OWN_FRAMES:
+                break  # frames of their own serve them better
             if attempt == len(self.recipe.centres) and len(left):
                 belief = np.broadcast_to(self.frame(0).y, mean.shape)
             if attempt and len(left):
@@ -225,55 +241,92 @@ class Conditioner:
                 converged[left[done]] = True
                 state, left = _rows(state, ~done), left[~done]
             self._keep_better(x, y, left, state.y)
-        nearby: Frame | None = None
-        for row in left[:OWN_FRAMES] if self.frame(0).free.size <= OWN_SIZE else ():
-            one = x[row : row + 1], mean[row : row + 1]
-            # The last frame of the row before: hard rows are often hard in the same way. Where they are not, it leads
-            # astray, and the row starts again without it.
-            for borrowed in (nearby, None) if nearby is not None else (None,):
-                found, moved, last = self._alone(*one, polish, borrowed, until, single=single)
-                moves[row] += moved
-                if found is not None:
-                    y[row], nu[row], lam[row], converged[row] = found.y[0], found.nu[0], found.lam[0], True
-                    nearby = last
-                    break
+        if own:
+            self._answer_hard(x, mean, polish, until, single, left, (y, nu, lam, converged, moves))
         rest = np.flatnonzero(~converged)
-        rest = rest[~self._holds(x[rest], y[rest])] if polish else rest[:0]
-        if len(rest):
-            # What cannot be polished can often still be conditioned; better near the optimum than off the constraints.
-            stand_in = self._answer(x[rest], mean[rest], False, until, single)
+        rest = rest[~self._holds(x[rest], y[rest])]
+        if len(rest) and not last:
+            # What cannot be polished can often still be conditioned, and the other way round: better near the optimum
+            # than off the constraints.
+            stand_in = self._answer(x[rest], mean[rest], not polish, until, single, last=True)
             self._keep_better(x, y, rest, stand_in.y)
         std = np.broadcast_to(self.frame(0).std, y.shape)
         return Conditioned(y, converged, std, nu, lam, moves)
 
-    def _alone(
-        self, x: Array, mean: Array, polish: bool, frame: Frame | None, until: float, *, single: bool
-    ) -> tuple[State | None, int, Frame | None]:
-        """A row that rests on no shared frame, on frames of its own: Newton's method, a few moves to each matrix.
+    def _answer_hard(
+        self,
+        x: Array,
+        mean: Array,
+        polish: bool,
+        until: float,
+        single: bool,
+        left: NDArray[np.int64],
+        into: tuple[Array, Array, Array, NDArray[np.bool_], NDArray[np.int64]],
+    ) -> None:
+        """Rows that rest on no shared frame, on frames of their own; what is found is written `into` the answer."""
+        y, nu, lam, converged, moves = into
 
-        `frame` is the first of them, where there is one to borrow.
+        def keep(rows: NDArray[np.int64], state: State) -> None:
+            y[rows], nu[rows], lam[rows], converged[rows] = state.y, state.nu, state.lam, True
+
+        for _ in range(OWN_FRAMES):
+            if not len(left) or time.monotonic() > until:
+                return
+            row, left = left[:1], left[1:]
+            found, moved, frame = self._alone(x[row], mean[row], polish, until, single=single)
+            moves[row] += moved
+            if found is None:
+                continue
+            keep(row, found)
+            if len(left) and frame is not None:
+                # Hard rows are often hard in the same way: all that are left try the frame that served this one.
+                state, residuals = self._iteration.run(
+                    frame, x[left], mean[left], self.start(x[left], mean[left]), OWN_SHARED[0], centred=not polish,
+                    rest=POLISHED_CHANGE / 10, rounds=OWN_SHARED[1], single=single,
+                )  # fmt: skip
+                moves[left] += OWN_SHARED[0]
+                done = self._rests(x[left], state, residuals, polish)
+                keep(left[done], _rows(state, done))
+                left = left[~done]
+
+    def _alone(
+        self, x: Array, mean: Array, polish: bool, until: float, *, single: bool
+    ) -> tuple[State | None, int, Frame | None]:
+        """One row by Newton's method, a few moves to each matrix: where it rests, and the last frame.
+
+        Where it would rest with a bound violated that was no candidate, that becomes one instead of an idle one.
         """
-        state = self.start(x, mean)
-        moves = 0
+        state, rows = self.start(x, mean), self.recipe.rows
+        moves, since = 0, 0
         steps, rounds = OWN_PASS
         for _ in range(OWN_TRIES):
             if time.monotonic() > until:
                 break
-            if frame is None:
-                frame = self._build((x[0], *(part[0] for part in state[:3])), OWN_WEIGHT if polish else 1.0)
+            frame = self._build((x[0], *(part[0] for part in state[:3])), OWN_WEIGHT, rows)
             state, residuals = self._iteration.run(
                 frame, x, mean, state, steps, centred=not polish, rest=POLISHED_CHANGE / 10, rounds=rounds,
                 single=single,
             )  # fmt: skip
             moves += steps
             if not all(np.isfinite(part).all() for part in state[:3]):
-                return None, moves, None
+                break
             if self._rests(x, state, residuals, polish)[0]:
-                return state, moves, frame
-            if moves >= OWN_HOPE[0] * steps and residuals.equality[0] > OWN_HOPE[1]:
+                return self._in_order(state, rows), moves, frame if rows is self.recipe.rows else None
+            if moves - since >= OWN_HOPE[0] * steps and residuals.equality[0] > OWN_HOPE[1]:
                 break  # there may be no answer to find
-            frame = None
+            if max(residuals.equality[0], residuals.inequality[0]) < INEQUALITY_TOLERANCE:
+                swapped = swap_bounds(self.problem, rows, state.lam[0], state.y[0])
+                if swapped is not None:
+                    rows, since = swapped, moves
         return None, moves, None
+
+    def _in_order(self, state: State, rows: Rows) -> State:
+        """Multipliers in the places of the usual candidates; those of others are left out."""
+        usual, count = self.recipe.rows, len(rows.lower) + len(rows.upper)
+        same = np.concatenate([rows.lower == usual.lower, rows.upper == usual.upper])
+        lam = state.lam.copy()
+        lam[:, :count] = np.where(same, lam[:, :count], 0.0)
+        return state._replace(lam=lam)
 
     def _rests(self, x: Array, state: State, residuals: Residuals, polish: bool) -> NDArray[np.bool_]:
         """Rows that satisfy every constraint and, when polished, no longer move."""

@@ -64,6 +64,15 @@ class Rows:
         return len(self.lower) + len(self.upper) + len(self.inequality)
 
 
+class Bounds(NamedTuple):
+    """The candidate bounds: positions among the free variables, and the limits there."""
+
+    low: Any
+    high: Any
+    floor: Any
+    ceiling: Any
+
+
 class Matrices(NamedTuple):
     """The arrays an iteration reads. `free` variables only; fixed ones never move.
 
@@ -84,6 +93,7 @@ class Matrices(NamedTuple):
     pivoted: tuple[Pivoted, Pivoted]
     span: Any
     """The longest step of each free variable: a few of its own standard deviations."""
+    bounds: Bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +126,31 @@ def candidates(problem: Problem, y: Array, h: Array, reach: float = REACH) -> Ro
         upper[near(problem.upper[upper] - y[:, upper])],
         np.flatnonzero(near(-h)) if h.shape[1] else np.zeros(0, dtype=np.int64),
     )
+
+
+def swap_bounds(problem: Problem, rows: Rows, lam: Array, y: Array) -> Rows | None:
+    """`rows` with bounds that `y` violates in the places of those that matter least; nothing where there are none.
+
+    The number of each kind stays what it was, as compiled programs need.
+    """
+    first = len(rows.lower)
+    kinds = (
+        (rows.lower, lam[:first], y - problem.lower),
+        (rows.upper, lam[first : first + len(rows.upper)], problem.upper - y),
+    )
+    swapped = []
+    for chosen, pressing, slack in kinds:
+        new = chosen.copy()
+        # Idle ones with most room first; one that presses keeps its place.
+        room = np.where(pressing > 0.0, -np.inf, slack[chosen])
+        spare = np.argsort(-room)[: int(np.sum(pressing <= 0.0))]
+        broken = np.setdiff1d(np.flatnonzero((slack < -1e-7) & (problem.lower < problem.upper)), chosen)
+        for at, output in zip(spare, broken, strict=False):
+            new[at] = output
+        swapped.append(new)
+    found = Rows(swapped[0], swapped[1], rows.inequality)
+    same = np.array_equal(found.lower, rows.lower) and np.array_equal(found.upper, rows.upper)
+    return None if same else found
 
 
 def build_frame(
@@ -173,9 +208,10 @@ def build_frame(
         gram=gram,
         pivoted=pivot(gram, base),
         span=span[free],
+        bounds=Bounds(low, high, problem.lower[rows.lower], problem.upper[rows.upper]),
     )
     with double():
-        matrices = jax.tree.map(jnp.asarray, matrices)  # once to the device, not once a call
+        matrices = jax.device_put(matrices)  # once, not once a call
     std = np.zeros(problem.n_outputs)
     std[free] = _spread(inverse, columns, gram, base) * np.sqrt(weight)
     return Frame(x, y, nu, lam, rows, free, matrices, std)

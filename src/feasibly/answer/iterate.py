@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.frame import Frame, Rows, lagrangian_pieces
+from feasibly.answer.frame import Bounds, Frame, Rows, lagrangian_pieces
 from feasibly.model.complementarity import solve
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -47,7 +47,8 @@ class Residuals(NamedTuple):
 
 
 class Iteration:
-    """Compiled moves for one problem and one set of candidates; frames come and go as arguments."""
+    """Compiled moves for one problem and its candidate inequalities; frames come and go as arguments, and with them
+    which bounds are candidates (their number stays)."""
 
     def __init__(self, problem: Problem, rows: Rows, flips: int) -> None:
         self._run = _compile(problem, rows, flips)
@@ -110,20 +111,16 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
     free = np.flatnonzero(problem.lower < problem.upper)
     pieces = lagrangian_pieces(problem, rows)
     n_low, n_high = len(rows.lower), len(rows.upper)
-    lower, upper = problem.lower, problem.upper
-    position = np.full(problem.n_outputs, -1)
-    position[free] = np.arange(len(free))
-    low, high = position[rows.lower], position[rows.upper]
     parts = jax.vmap(
         lambda x, y: (pieces.objective(x, y), pieces.equality(x, y), pieces.inequality(x, y)),
         in_axes=-1,
         out_axes=-1,
     )
-    limit_low, limit_high = lower[rows.lower][:, None], upper[rows.upper][:, None]
     has_rows = len(rows) > 0
 
-    def slacks(y: Any, h: Any) -> Any:
-        return jnp.concatenate([limit_low - y[rows.lower], y[rows.upper] - limit_high, h])
+    def slacks(b: Bounds, y: Any, h: Any) -> Any:
+        inside = y[free]
+        return jnp.concatenate([b.floor[:, None] - inside[b.low], inside[b.high] - b.ceiling[:, None], h])
 
     def worst(residuals: Any) -> Any:
         return jnp.max(jnp.abs(residuals), axis=0, initial=0.0)
@@ -152,9 +149,10 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
 
         def move(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             y, nu, lam, active, before, _, _, count = carry
+            low, high = m.bounds.low, m.bounds.high
             lam_h = lam[n_low + n_high :]
             (cost, g, h), backwards = jax.vjp(lambda at: parts(x, at), y)
-            a = slacks(y, h)
+            a = slacks(m.bounds, y, h)
             r = backwards((jnp.ones_like(cost), nu, lam_h))[0][free]
             r = r.at[low].add(-lam[:n_low]).at[high].add(lam[n_low : n_low + n_high])
             r = r + jax.lax.cond(
@@ -163,11 +161,7 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
             d = apply(m.move, jnp.concatenate([r, g]))
             if has_rows:
                 step = d[:n]
-                q = (
-                    jnp.concatenate([-step[low], step[high], apply(m.normals, step)])
-                    + slacks(y, h)
-                    + m.gram @ lam
-                )
+                q = jnp.concatenate([-step[low], step[high], apply(m.normals, step)]) + a + m.gram @ lam
                 lam_new, active, _ = solve(m.pivoted, q, lam, active, flips, rounds)
                 d = d + apply(m.push, lam_new - lam)
             else:
@@ -189,7 +183,7 @@ def _compile(problem: Problem, rows: Rows, flips: int) -> Callable[..., tuple[An
         carry = (y, nu, lam, active, unknown, unknown, jnp.inf, 0)
         y, nu, lam, active, before, _, _, _ = jax.lax.while_loop(unfinished, move, carry)
         cost, g, h = parts(x, y)
-        a = worst(jnp.maximum(slacks(y, h), 0.0))
+        a = worst(jnp.maximum(slacks(m.bounds, y, h), 0.0))
         return y, nu, lam, active, worst(g), a, change(cost, before)
 
     return run

@@ -22,7 +22,7 @@ from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
 
-TILTS = (1e9, 1e7)
+TILTS = (1e10, 1e9, 1e7)
 """Candidates for tau, the likeliest first: how much a unit of relative cost outweighs the belief."""
 
 FRAMES = 6

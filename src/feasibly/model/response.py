@@ -58,14 +58,14 @@ class Law:
     arrays: LawArrays
     flips: int
 
-    def respond(self, x: Array) -> Array:
-        """The law's answer to each row."""
+    def respond(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """The law's answer to each row, and whether its complementarity problem was solved on the way."""
         single = len(x) == 1
         answer, settled = self._run(x, QUICK, single)
         rest = np.flatnonzero(~settled)
         if len(rest):
-            answer[rest] = self._run(x[rest], PATIENT, single)[0]
-        return answer
+            answer[rest], settled[rest] = self._run(x[rest], PATIENT, single)
+        return answer, settled
 
     def _run(self, x: Array, rounds: tuple[int, int], single: bool) -> tuple[Array, NDArray[np.bool_]]:
         """Answers, and whether each row's complementarity problem was solved within `rounds`.
@@ -127,13 +127,13 @@ class ResponseModel(Model):
 
     def predict(self, x: Array) -> Belief:
         """The corrected law."""
-        answer = self.law.respond(x)
+        answer, _ = self.law.respond(x)
         belief = self.correction.predict(_features(x, answer, self.varying))
         return Belief(answer + belief.mean, belief.std)
 
     def draws(self, x: Array, count: int, seed: int) -> Iterator[Array]:
         """Functions drawn from the posterior of the correction."""
-        answer = self.law.respond(x)
+        answer, _ = self.law.respond(x)
         for drawn in self.correction.draws(_features(x, answer, self.varying), count, seed):
             yield answer + drawn
 
@@ -178,7 +178,9 @@ def on_device(arrays: LawArrays) -> LawArrays:
 
 def fit_response(law: Law, x: Array, y: Array) -> ResponseModel:
     """Correct `law` on the rows given, labels and pseudo-labels alike."""
-    answer = law.respond(x)
+    answer, settled = law.respond(x)
+    if settled.sum() > 1:  # where the law was not found, what it says teaches nothing
+        x, y, answer = x[settled], y[settled], answer[settled]
     varying = np.std(answer, axis=0) > 1e-7
     return ResponseModel(law, varying, fit_ridge(_features(x, answer, varying), y - answer))
 

@@ -1,9 +1,11 @@
-"""The default method: the optimum's first-order response, taught by its own polished answers.
+"""The default method: the optimum's first-order response, taught by its own conditioned answers.
 
 A sandwich in closed form. Supervised: ridge on the labels, from which the constants of conditioning are found and the
 response of the optimum around the middle of the data is read off. Unsupervised: unlabelled inputs are answered and
-polished on the frozen frame; those that come to rest are optimal to many digits and serve as labels. Supervised:
-the response is corrected on labels and pseudo-labels together by an exact Bayesian linear regression.
+conditioned on the frozen frame; those that come to rest are optimal to many digits and serve as labels. (Polished
+they would be nearer still, but where the cost is indifferent a polished answer may lie anywhere, and a conditioned one
+where labels do.) Supervised: the response is corrected on labels and pseudo-labels together by an exact Bayesian linear
+regression.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def train_response(
                 break
             inputs = unlabelled[rows]
             until = time.monotonic() + clock.left - 0.1 * clock.budget
-            found = made.answer(inputs, model.predict(inputs).mean, polish=True, until=until)
+            found = made.answer(inputs, model.predict(inputs).mean, until=until)
             kept = found.converged
             x, y = np.concatenate([x, inputs[kept]]), np.concatenate([y, found.y[kept]])
             nu.append(found.nu[kept])
@@ -83,7 +85,7 @@ def train_response(
 
 
 def _with_duals(made: Conditioner, x: Array, nu: Array, lam: Array) -> Conditioner:
-    """Multipliers are better predicted from polished answers than from the labels alone, there being more of them."""
+    """Multipliers are better predicted from these answers than from the labels alone, there being more of them."""
     if len(x) <= made.recipe.duals.rows:
         return made
     made.recipe = replace(made.recipe, duals=fit_ridge(x, np.concatenate([nu, lam], axis=1)))
