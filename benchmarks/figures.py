@@ -3,6 +3,7 @@
 python benchmarks/figures.py posterior CACHE        2 x MPV, bounds per bus, convergence (CACHE: `reproduce --out`)
 python benchmarks/figures.py learning NAME STORE ...  learning curves of trainings (STORE: `compare --store`)
 python benchmarks/figures.py labels NAME JSON ...   gap and max ineq against labels, from several comparisons
+python benchmarks/figures.py robustness JSON ...    mean and range over trials, from comparisons with the paper's
 
 Each writes docs/figures/*.svg and the numbers in them as .csv.
 """
@@ -18,7 +19,8 @@ from typing import Any
 from feasibly.report.drawing import Drawing
 from feasibly.report.experiments import Request
 from feasibly.report.figures import draw_labels, draw_learning
-from feasibly.report.published import TABLE_57, TABLE_118
+from feasibly.report.paperfigures import draw_robustness, robustness_entries
+from feasibly.report.published import TABLE_57, TABLE_118, find_table
 from feasibly.report.studies import study_bounds, study_convergence, study_mpv
 
 INTO = Path(__file__).parents[1] / "docs" / "figures"
@@ -86,5 +88,20 @@ def labels(name: str, *paths: str) -> None:
     keep(f"labels-{name}", draw_labels(entries))
 
 
+def robustness(*paths: str) -> None:
+    """Mean and range over trials against labels, beside what was published."""
+    entries = []
+    for path in paths:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        table = find_table(document["published"])
+        if table is None:
+            sys.exit(f"{path} is not held against a published table")
+        entries += robustness_entries(table, document["rows"])
+    for answer in ("mean", "svp"):
+        keep(f"robustness-118-{answer}", draw_robustness(entries, answer))
+
+
 if __name__ == "__main__":
-    {"posterior": posterior, "learning": learning, "labels": labels}[sys.argv[1]](*sys.argv[2:])
+    {"posterior": posterior, "learning": learning, "labels": labels, "robustness": robustness}[sys.argv[1]](
+        *sys.argv[2:]
+    )

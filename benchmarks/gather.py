@@ -43,6 +43,7 @@ def gather(
     names = [f"{document['rows'][0]['method']}.{document['rows'][0]['seed']}" for document in documents]
     if len(set(names)) < len(names):
         raise ReportError(f"a training is there twice: {', '.join(names)}")
+    trials = len({document["rows"][0]["seed"] for document in documents})
     device = first["machine"].get("device", "cpu")
     return {
         "benchmark": "compare",
@@ -59,7 +60,8 @@ def gather(
         "scale": budget / table.budget,
         "departures": [
             f"{budget:g} s a training, compilation included, on a graphics card that {at_a_time} trainings "
-            f"shared (published: {table.budget:g} s, {table.machine}); 1 trial (published: {table.runs}).",
+            f"shared (published: {table.budget:g} s, {table.machine}); {trials} trial{'s' if trials > 1 else ''} "
+            f"(published: {table.runs}).",
             f"{rows[0]['labels']:,} labels count validation; the paper's validation labels come on top.",
             "Max Ineq. counts bounds alone, as the published table does; All ineq. counts every inequality.",
         ],

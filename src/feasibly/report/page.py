@@ -301,7 +301,7 @@ def readme_table(folder: Path) -> str:
     """
     every = {n: d for n, d in read_results(folder).items() if n.startswith("compare-")}
     telling = _telling(every)
-    documents = {n: d for n, d in every.items() if d.get("published") or n in telling} or every
+    documents = {n: d for n, d in every.items() if _is_main_table(d) or n in telling} or every
     text = []
     if documents:
         text += [
@@ -344,6 +344,12 @@ def readme_table(folder: Path) -> str:
     else:
         text.append("Measured tables appear here once a comparison is kept in `benchmarks/results`.")
     return "\n".join(text)
+
+
+def _is_main_table(document: Mapping[str, Any]) -> bool:
+    """Whether it is held against one of the paper's tables of results, not against its study of how they vary."""
+    table = find_table(str(document.get("published", "")))
+    return table is not None and table.name.startswith("table-")
 
 
 def _telling(documents: Mapping[str, Mapping[str, Any]]) -> set[str]:

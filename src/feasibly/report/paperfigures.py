@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from feasibly.report.beside import put_beside
 from feasibly.report.drawing import BLUE, CYCLE, GREEN, GREY, ORANGE, RED, Drawing, look, new_figure, style
 from feasibly.report.figures import FLOOR, axis_name
 from feasibly.report.published import PublishedTable
@@ -69,6 +70,26 @@ def draw_growth(
     return Drawing(figure, numbers, "growth with system size", caption)
 
 
+def robustness_entries(table: PublishedTable, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A point of the plots of robustness for every row of a comparison that was published too, and every metric."""
+    found = []
+    for line in put_beside(table, rows):
+        published = table.find(line.method, line.answer)
+        if not line.summary.seeds or published is None:
+            continue
+        for metric in GROWTH:
+            key = table.ours(metric)
+            found.append(
+                {
+                    "minutes": table.budget / 60.0, "labels": round(line.summary.mean["labels"]), "method": line.method,
+                    "answer": line.answer, "metric": metric, "mean": line.summary.mean[key],
+                    "least": line.summary.low[key], "largest": line.summary.high[key],
+                    "published": published.values[metric],
+                }
+            )  # fmt: skip
+    return found
+
+
 def draw_robustness(entries: Sequence[Mapping[str, Any]], answer: str) -> Drawing:
     """Mean and range over trials against labels.
 
@@ -116,16 +137,17 @@ def draw_robustness(entries: Sequence[Mapping[str, Any]], answer: str) -> Drawin
                         marker=marker,
                         mfc="none",
                         alpha=0.7,
+                        label=f"{method}, published",
                     )
                 axis.set_xscale("log", base=2)
                 axis.set_yscale("log")
                 ticks = sorted({e["labels"] for e in chosen})
                 axis.set_xticks(ticks, [str(n) for n in ticks])
                 axis.set_ylabel(axis_name("max_bound" if metric == "max_ineq" else metric, True))
-                axis.set_title(f"{time:g} min")
+                axis.set_title(f"the paper's {time:g} min")
                 axis.set_xlabel("labels")
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=2)
+        figure.legend(handles, labels, loc="outside upper center", ncols=4)
     caption = f"Mean and range over trials against labels, {answer} answers; dotted and hollow as published."
     return Drawing(figure, numbers, f"robustness, {answer}", caption)
 

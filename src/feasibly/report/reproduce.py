@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from feasibly.proxy import METHODS
 from feasibly.report.beside import HOW_TO_READ, beside_csv, beside_latex, beside_markdown, count_verdicts
 from feasibly.report.drawing import Drawing
 from feasibly.report.experiments import Part, Request, Watch, run_table, scale_words
 from feasibly.report.files import ReportError, to_json, write_whole
-from feasibly.report.paperfigures import GROWTH, draw_robustness
+from feasibly.report.paperfigures import draw_robustness, robustness_entries
 from feasibly.report.published import TABLES
 from feasibly.report.render import notes_of, to_csv
 from feasibly.report.studies import (
@@ -134,7 +133,7 @@ def _tables(name: str, request: Request) -> Reproduction:
         files += _write_part(part, request.scale, folder)
     drawings = {}
     if robust:
-        entries = _entries(parts)
+        entries = [e for part in parts for e in robustness_entries(part.table, part.comparison.rows)]
         drawings = {f"robustness-{answer}": draw_robustness(entries, answer) for answer in answers}
         files += [path for stem, drawing in drawings.items() for path in drawing.save(folder, stem)]
     said = tuple(
@@ -167,23 +166,3 @@ def _write_part(part: Part, scale: float, folder: Path) -> list[Path]:
     for file, content in contents.items():
         write_whole(folder / file, content)
     return [folder / file for file in contents]
-
-
-def _entries(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """A line for every point of the plots of robustness."""
-    found = []
-    for part in parts:
-        for line in part.lines:
-            row = part.table.find(line.method, line.answer)
-            for metric in GROWTH:
-                key = part.table.ours(metric)
-                if line.summary.seeds and row is not None:
-                    found.append(
-                        {
-                            "minutes": part.table.budget / 60.0, "labels": part.comparison.info["plan"]["labels"],
-                            "method": line.method, "answer": line.answer, "metric": metric,
-                            "mean": line.summary.mean[key], "least": line.summary.low[key],
-                            "largest": line.summary.high[key], "published": row.values[metric],
-                        }
-                    )  # fmt: skip
-    return found
