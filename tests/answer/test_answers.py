@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
-from feasibly.answer import conditioner, frame, iterate, ladder
+from feasibly.answer import conditioner, frame, iterate, ladder, tuning
 from feasibly.answer.ladder import ANSWERS, Leverage
 from feasibly.answer.record import AnswerOutcome
 from feasibly.measure.metrics import measure_rows
@@ -221,7 +221,7 @@ def test_a_bound_that_was_no_candidate_becomes_one(polish):
     count = len(rows.lower) + len(rows.upper)
     at = int(np.argmax(lam[:, :count].mean(axis=0)))
     assert lam[:, at].min() > 0.0
-    bounded = np.isfinite(proxy.problem.lower + proxy.problem.upper)
+    bounded = np.isfinite(proxy.problem.lower) & np.isfinite(proxy.problem.upper)
     free = np.flatnonzero((proxy.problem.lower < proxy.problem.upper) & bounded)
     both = np.concatenate([rows.lower, rows.upper])
     both[at] = np.setdiff1d(free, both)[0]  # the bound that presses most is not known of
@@ -240,7 +240,8 @@ def test_a_bound_that_was_no_candidate_becomes_one(polish):
 def test_bounds_are_swapped_for_idle_ones_alone():
     problem = make("grid6")
     y = (np.nan_to_num(problem.lower, neginf=0.0) + np.nan_to_num(problem.upper, posinf=0.0)) / 2.0
-    moving = np.flatnonzero((problem.lower < problem.upper) & np.isfinite(problem.upper + problem.lower))
+    bounded = np.isfinite(problem.lower) & np.isfinite(problem.upper)
+    moving = np.flatnonzero((problem.lower < problem.upper) & bounded)
     a, b, c, d = moving[:4]
     rows = frame.Rows(np.array([a]), np.array([a, b]), np.zeros(0, dtype=np.int64))
     assert frame.swap_bounds(problem, rows, np.zeros(3), y) is None  # nothing is violated
@@ -423,3 +424,18 @@ def test_a_belief_that_took_long_is_kept_for_the_next_answer(monkeypatch):
     rung.answer(x, "mean")
     rung.answer(x, "mean")
     assert asked == [5, 3, 5, 5]
+
+
+def test_a_belief_that_is_far_off_costs_nothing(monkeypatch):
+    proxy, data = trained("grid6")
+    made = conditioner_of(proxy)
+    x, best, _ = unseen(proxy, data, 6)
+    usual = proxy.model.predict(x).mean
+    assert made._sacrifice(usual, made.answer(x, usual).y).max() < conditioner.SACRIFICE
+
+    wrong = usual + 20.0 * np.sqrt(proxy.model.covariance.variance)
+    stiff = tuning._with(made, proxy.problem, proxy.model.covariance, weight=1e4 * made.recipe.weight)
+    gap = measure_rows(proxy.problem, x, stiff.answer(x, wrong).y, best).gap_percent
+    monkeypatch.setattr(conditioner, "SACRIFICE", np.inf)
+    followed = measure_rows(proxy.problem, x, stiff.answer(x, wrong).y, best).gap_percent
+    assert np.mean(np.abs(gap)) < 0.1 * np.mean(np.abs(followed))

@@ -32,6 +32,9 @@ POLISH_PASSES = ((4, QUICK), *((2, THOROUGH),) * 4, (4, THOROUGH), (8, PATIENT),
 
 OWN_FRAMES, OWN_SIZE = 16, 1000
 """At most so many rows of a call get frames of their own, and none where frames are large."""
+SACRIFICE = 1e-6
+"""An answer for whose belief more than this share of its cost may have been given up is polished: a belief that is as
+wrong as usual is worth a hundredth of that, and one that is so far off should not be followed."""
 OWN_TRIES = 14
 OWN_PASS = (4, PATIENT)
 OWN_SHARED = (12, PATIENT)
@@ -243,6 +246,14 @@ class Conditioner:
             self._keep_better(x, y, left, state.y)
         if own:
             self._answer_hard(x, mean, polish, until, single, left, (y, nu, lam, converged, moves))
+        if own and not polish:
+            far = np.flatnonzero(converged)
+            far = far[self._sacrifice(mean[far], y[far]) > SACRIFICE]
+            if len(far):
+                nearer = self._answer(x[far], mean[far], True, until, single, last=True)
+                better, kept = far[nearer.converged], nearer.converged
+                y[better], nu[better], lam[better] = nearer.y[kept], nearer.nu[kept], nearer.lam[kept]
+                moves[far] += nearer.moves
         rest = np.flatnonzero(~converged)
         rest = rest[~self._holds(x[rest], y[rest])]
         if len(rest) and not last:
@@ -336,6 +347,13 @@ class Conditioner:
             done &= residuals.change < POLISHED_CHANGE
         done[done] = self._holds(x[done], state.y[done])
         return done
+
+    def _sacrifice(self, mean: Array, y: Array) -> Array:
+        """How much cost the belief may have been worth to each answer, as a share of the labels' mean cost."""
+        frame = self.frame(0)
+        apart = (y - mean)[:, frame.free].astype(np.float32)
+        pull = 0.5 * np.sum(apart * (apart @ np.asarray(frame.matrices.precision)), axis=1, dtype=np.float64)
+        return np.asarray(pull / max(self.recipe.weight * self.recipe.tau, 1e-300))
 
     def _clipped(self, mean: Array) -> Array:
         return np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.problem.lower, self.problem.upper)
