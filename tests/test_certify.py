@@ -358,7 +358,7 @@ def test_cross_refuses_what_it_cannot_promise(toy_data: Dataset) -> None:
 
 def test_the_page_shows_the_stored_result() -> None:
     spec = importlib.util.spec_from_file_location(
-        "benchmark_certificates", ROOT / "benchmarks" / "certificates.py"
+        "certificate_tables", ROOT / "benchmarks" / "certificate_tables.py"
     )
     assert spec is not None
     assert spec.loader is not None
