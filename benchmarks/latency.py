@@ -1,9 +1,11 @@
 """How long an answer takes: one instance at a time, a thousand at once, and IPOPT on the same instances beside it.
 
 taskset -c 0 python benchmarks/latency.py CASE [CASE ...] --out benchmarks/results/latency.json
+taskset -c 0 python benchmarks/latency.py --saved MODEL DATA --out FILE.json
 
-The default proxy, 512 labels; everything is compiled before it is timed. IPOPT is warm-started from the nominal
-solution and, for comparison, started cold.
+The default proxy, 512 labels; everything is compiled before it is timed. Instances are ones that have a solution; a batch
+of random draws, among them those that have none, is timed beside them. IPOPT is warm-started from the nominal solution
+and, for comparison, started cold. With `--saved`, a proxy that was trained before answers the rows of DATA that it has not seen.
 """
 
 from __future__ import annotations
@@ -31,19 +33,36 @@ LABELS, BATCH, SINGLES, SOLVED, REPEATS = 512, 1000, 500, 20, 5
 ANSWERS = ("mean", "conditioned", "polished")
 
 
-def measure(case: str, budget: float) -> dict[str, Any]:
-    """Milliseconds an instance."""
+def fresh(case: str, budget: float) -> tuple[fb.Proxy, np.ndarray]:
+    """A proxy trained now, and instances it has not seen."""
     problem = fb.load_problem(case)
     data = fb.label(problem, count=LABELS + 16, seed=0, jobs=1)
     proxy = fb.fit(problem, data, labels=LABELS, budget=budget)
-    x = fb.sample(problem, BATCH, seed=1)
-    row: dict[str, Any] = {"case": case, "train_seconds": proxy.record.train_seconds}
+    other = fb.label(problem, count=BATCH + 32, seed=1, jobs=1)
+    return proxy, other.x[other.solved][:BATCH]
+
+
+def saved(model: str, store: str) -> tuple[fb.Proxy, np.ndarray]:
+    """A proxy trained before, and instances it has not seen."""
+    data = fb.Dataset.open(store)
+    proxy = fb.Proxy.load(model)
+    return proxy, data.x[data.solved & data.unseen(proxy.keys)][:BATCH]
+
+
+def measure(proxy: fb.Proxy, x: np.ndarray) -> dict[str, Any]:
+    """Milliseconds an instance."""
+    problem, case = proxy.problem, proxy.problem.name
+    drawn = fb.sample(problem, len(x), seed=2)
+    row: dict[str, Any] = {
+        "case": case, "instances": len(x), "train_seconds": proxy.record.train_seconds,
+    }  # fmt: skip
     for answer in ANSWERS:
-        proxy.predict(x, answer=answer)
-        times = [_timed(proxy.predict, x, answer=answer) / BATCH for _ in range(REPEATS)]
-        row[f"{answer}_batch_ms"] = 1e3 * min(times)
+        row[f"{answer}_batch_ms"] = _batch(proxy, x, answer)
+        if answer == "conditioned":
+            row["conditioned_any_draws_batch_ms"] = _batch(proxy, drawn, answer)
         proxy.predict(x[:1], answer=answer)
-        alone = [_timed(proxy.predict, x[i : i + 1], answer=answer) for i in range(SINGLES)]
+        count = min(SINGLES, len(x))
+        alone = [_timed(proxy.predict, x[i : i + 1], answer=answer) for i in range(count)]
         row[f"{answer}_single_ms"] = dict(
             zip(("p50", "p95", "p99"), (1e3 * np.percentile(alone, (50, 95, 99))).tolist(), strict=True)
         )
@@ -61,6 +80,12 @@ def measure(case: str, budget: float) -> dict[str, Any]:
     return row
 
 
+def _batch(proxy: fb.Proxy, x: np.ndarray, answer: str) -> float:
+    """The best of some passes over a whole batch, compiled."""
+    proxy.predict(x, answer=answer)
+    return 1e3 * min(_timed(proxy.predict, x, answer=answer) for _ in range(REPEATS)) / len(x)
+
+
 def _timed(call: Callable[..., Any], *args: Any, **named: Any) -> float:
     began = time.perf_counter()
     call(*args, **named)
@@ -69,15 +94,19 @@ def _timed(call: Callable[..., Any], *args: Any, **named: Any) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("cases", nargs="+")
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--saved", nargs=2, action="append", default=[], metavar=("MODEL", "DATA"))
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    rows = [measure(*fresh(case, options.budget)) for case in options.cases]
+    rows += [measure(*saved(*pair)) for pair in options.saved]
     document = {
-        "about": "Milliseconds an instance on one core: batches of 1000 (best of five), one at a time (500 instances), "
-        "and IPOPT on 20 of the same instances (median). Made by benchmarks/latency.py.",
+        "about": "Milliseconds an instance on one core, the other idle: batches (best of five), one at a time, and IPOPT "
+        "on 20 of the same instances (median). Instances have a solution, except in the batch of any draws. Made by "
+        "benchmarks/latency.py.",
         **describe_machine(),
-        "rows": [measure(case, options.budget) for case in options.cases],
+        "rows": rows,
     }
     options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
