@@ -5,8 +5,8 @@ taskset -c 0 python benchmarks/latency.py --saved MODEL DATA --out FILE.json
 
 The default proxy, 512 labels; everything is compiled before it is timed. Instances are ones that have a solution; a
 batch of random draws, among them those that have none, is timed beside them. IPOPT is warm-started from the nominal
-solution and, for comparison, started cold. With `--saved`, a proxy that was trained before answers the rows of DATA that
-it has not seen.
+solution and, for comparison, started cold. With `--saved`, a proxy that was trained before answers the rows of DATA
+that it has not seen.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def main() -> None:
     rows += [measure(*saved(*pair)) for pair in options.saved]
     document = {
         "about": "Milliseconds an instance on one core, the other idle: batches (best of five), one at a time, and "
-        "IPOPT on 20 of the same instances (median). Instances have a solution, except in the batch of any draws. Made by "
-        "benchmarks/latency.py.",
+        "IPOPT on 20 of the same instances (median). Instances have a solution, except in the batch of any draws. "
+        "Made by benchmarks/latency.py.",
         **describe_machine(),
         "rows": rows,
     }
