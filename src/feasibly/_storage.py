@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.conditioner import Recipe
 from feasibly.answer.ladder import Leverage
+from feasibly.answer.recipe import Recipe
 from feasibly.model.belief import Model
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.answer.conditioner import Conditioner, Labels, Recipe
+from feasibly.answer.conditioner import Conditioner
 from feasibly.answer.ladder import DRAWS, TOLERANCE, Ladder, Leverage
+from feasibly.answer.recipe import Labels, Recipe
 from feasibly.answer.record import Answer
 from feasibly.answer.tuning import fit_conditioner
 from feasibly.data.dataset import Dataset
@@ -369,6 +370,7 @@ def evaluate_proxy(
     x = data.x[chosen]
     found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, draws=draws)
     if repeat and answer != "solved" and found.seconds < LONG:
+        proxy._ladder.forget()  # what it took had compiling in it
         found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, draws=draws)
     rows = measure_rows(proxy.problem, x, found.y, data.objective[chosen])
     return Evaluation(proxy, found, rows, summarise(rows), answer, found.seconds / len(chosen))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,8 @@ from numpy.typing import NDArray
 
 from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame, invert, swap_bounds
 from feasibly.answer.iterate import HELD, Iteration, Residuals, State
+from feasibly.answer.recipe import Recipe
 from feasibly.model.belief import Covariance
-from feasibly.model.linear import LinearModel
 from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
@@ -32,9 +31,8 @@ POLISH_PASSES = ((4, QUICK), *((2, THOROUGH),) * 4, (4, THOROUGH), (8, PATIENT),
 
 OWN_FRAMES, OWN_SIZE = 16, 1000
 """At most so many rows of a call get frames of their own, and none where frames are large."""
-SACRIFICE = 1e-6
-"""An answer for whose belief more than this share of its cost may have been given up is polished: a belief that is as
-wrong as usual is worth a hundredth of that, and one that is so far off should not be followed."""
+FAR = 100.0
+"""A belief that is off by ten standard deviations is not followed: such an answer is polished."""
 OWN_TRIES = 14
 OWN_PASS = (4, PATIENT)
 OWN_SHARED = (12, PATIENT)
@@ -44,19 +42,6 @@ OWN_SPAN = 5.0
 """Its own derivatives may be trusted so much further than shared ones."""
 OWN_WEIGHT = 1e-3
 """What is left of the belief's stiffness for such a row: its belief is far off, and more of it slows Newton down."""
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Solved instances; multipliers are `None` where the labels came without any."""
-
-    x: Array
-    y: Array
-    objective: Array
-    equality: Array | None = None
-    inequality: Array | None = None
-    lower: Array | None = None
-    upper: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -72,81 +57,38 @@ class Conditioned:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Everything a conditioner is rebuilt from: small, plain, and saved with a model."""
+class Task:
+    """A call in progress: what was asked, and what has been found so far."""
 
-    rows: Rows
-    base: NDArray[np.bool_]
-    weight: float
-    tau: float
-    span: Array
-    flips: int
-    threshold: Array
-    centres: tuple[tuple[Array, Array, Array, Array], ...]
-    """`x, y, nu, lam` of each frame."""
-    duals: LinearModel
-    covariance: Covariance | None = None
-    """The belief's, where it is not the model's own: frames must be the same after a model was saved and loaded."""
+    x: Array
+    mean: Array
+    polish: bool
+    until: float
+    single: bool
+    y: Array
+    nu: Array
+    lam: Array
+    converged: NDArray[np.bool_]
+    moves: NDArray[np.int64]
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Plain settings and arrays."""
-        plain, arrays = self.duals.state()
-        named: dict[str, NDArray[Any]] = {f"duals.{key}": value for key, value in arrays.items()}
-        named |= {
-            "lower": self.rows.lower,
-            "upper": self.rows.upper,
-            "inequality": self.rows.inequality,
-            "base": self.base,
-            "span": self.span,
-            "threshold": self.threshold,
-        }
-        if self.covariance is not None:
-            named |= {
-                "covariance.factor": self.covariance.factor,
-                "covariance.diagonal": self.covariance.diagonal,
-            }
-        for i, centre in enumerate(self.centres):
-            named |= {
-                f"centre{i}.{key}": value for key, value in zip(("x", "y", "nu", "lam"), centre, strict=True)
-            }
-        settings = {
-            "weight": self.weight,
-            "tau": self.tau,
-            "flips": self.flips,
-            "frames": len(self.centres),
-            "duals": plain,
-        }
-        return settings, named
+    @property
+    def left(self) -> NDArray[np.int64]:
+        """Rows that have not come to rest."""
+        return np.flatnonzero(~self.converged)
 
-    @staticmethod
-    def restore(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Recipe:
-        """The recipe that `state` described."""
-        duals = {
-            key.removeprefix("duals."): value for key, value in arrays.items() if key.startswith("duals.")
-        }
-        centres = tuple(
-            (
-                arrays[f"centre{i}.x"],
-                arrays[f"centre{i}.y"],
-                arrays[f"centre{i}.nu"],
-                arrays[f"centre{i}.lam"],
-            )
-            for i in range(int(settings["frames"]))
-        )
-        return Recipe(
-            rows=Rows(arrays["lower"], arrays["upper"], arrays["inequality"]),
-            base=arrays["base"].astype(bool),
-            weight=float(settings["weight"]),
-            tau=float(settings["tau"]),
-            span=arrays["span"],
-            flips=int(settings["flips"]),
-            threshold=arrays["threshold"],
-            centres=centres,
-            duals=LinearModel.restore(settings["duals"], duals),
-            covariance=Covariance(arrays["covariance.factor"], arrays["covariance.diagonal"])
-            if "covariance.factor" in arrays
-            else None,
-        )
+    @property
+    def late(self) -> bool:
+        """Whether no further pass may begin."""
+        return time.monotonic() > self.until
+
+    def keep(self, rows: NDArray[np.int64], found: State) -> None:
+        """These rows have come to rest."""
+        self.y[rows], self.nu[rows], self.lam[rows] = found.y, found.nu, found.lam
+        self.converged[rows] = True
+
+    def take(self, rows: NDArray[np.int64], found: Conditioned, wanted: NDArray[np.bool_]) -> None:
+        """Those of another answer to `rows` that are wanted."""
+        self.keep(rows[wanted], State(found.y[wanted], found.nu[wanted], found.lam[wanted], None))
 
 
 class Conditioner:
@@ -209,96 +151,119 @@ class Conditioner:
     def _answer(
         self, x: Array, mean: Array, polish: bool, until: float, single: bool, last: bool = False
     ) -> Conditioned:
-        state = self.start(x, mean)
-        best = self._clipped(mean)
-        y, nu, lam = best.copy(), state.nu.copy(), state.lam.copy()
-        converged = np.zeros(len(x), dtype=bool)
-        moves = np.zeros(len(x), dtype=np.int64)
-        left = np.arange(len(x))
-        belief = mean
-        own = self.frame(0).free.size <= OWN_SIZE
-        # Every frame from the belief; what is left then once more from the first frame's own point and with that as
-        # its belief, since it may be the belief that is far off.
-        for attempt in range(len(self.recipe.centres) + 1):
-            index = attempt % len(self.recipe.centres)
-            if attempt == len(self.recipe.centres) and own and len(left) <= OWN_FRAMES:
-                break  # frames of their own serve them better
-            if attempt == len(self.recipe.centres) and len(left):
-                belief = np.broadcast_to(self.frame(0).y, mean.shape)
-            if attempt and len(left):
-                state = self.start(x[left], belief[left])
-            for steps, rounds in _passes(len(x), polish):
-                if not len(left) or time.monotonic() > until:
-                    break
-                state, residuals = self._iteration.run(
-                    self.frame(index), x[left], belief[left], state, steps, centred=not polish,
-                    rest=POLISHED_CHANGE / 10, rounds=rounds, single=single,
-                )  # fmt: skip
-                moves[left] += steps
-                done = self._rests(x[left], state, residuals, polish)
-                y[left[done]], nu[left[done]], lam[left[done]] = (
-                    state.y[done],
-                    state.nu[done],
-                    state.lam[done],
-                )
-                converged[left[done]] = True
-                state, left = _rows(state, ~done), left[~done]
-            self._keep_better(x, y, left, state.y)
-        if own:
-            self._answer_hard(x, mean, polish, until, single, left, (y, nu, lam, converged, moves))
-        if own and not polish:
-            far = np.flatnonzero(converged)
-            far = far[self._sacrifice(mean[far], y[far]) > SACRIFICE]
-            if len(far):
-                nearer = self._answer(x[far], mean[far], True, until, single, last=True)
-                better, kept = far[nearer.converged], nearer.converged
-                y[better], nu[better], lam[better] = nearer.y[kept], nearer.nu[kept], nearer.lam[kept]
-                moves[far] += nearer.moves
-        rest = np.flatnonzero(~converged)
-        rest = rest[~self._holds(x[rest], y[rest])]
-        if len(rest) and not last:
-            # What cannot be polished can often still be conditioned, and the other way round: better near the optimum
-            # than off the constraints.
-            stand_in = self._answer(x[rest], mean[rest], not polish, until, single, last=True)
-            self._keep_better(x, y, rest, stand_in.y)
-        std = np.broadcast_to(self.frame(0).std, y.shape)
-        return Conditioned(y, converged, std, nu, lam, moves)
+        centre = self.frame(0)
+        known = np.isfinite(mean).all(axis=1, keepdims=True)
+        task = self._begin(x, np.where(known, mean, centre.y), polish, until, single)
+        for index in range(len(self.recipe.centres)):
+            self._sweep(task, index, task.mean)
+        shared = np.flatnonzero(task.converged)
+        own = centre.free.size <= OWN_SIZE
+        few = own and len(task.left) <= OWN_FRAMES
+        if few:
+            self._answer_hard(task)
+        # It may be the belief that is far off: once more from the first frame's own point, with that as belief.
+        self._sweep(task, 0, np.broadcast_to(centre.y, task.mean.shape))
+        if own and not few:
+            self._answer_hard(task)
+        if not last:
+            if own and not polish:
+                self._overrule(task, shared)
+            self._stand_in(task)
+        std = np.broadcast_to(centre.std, task.y.shape)
+        return Conditioned(task.y, task.converged, std, task.nu, task.lam, task.moves)
 
-    def _answer_hard(
+    def _begin(self, x: Array, mean: Array, polish: bool, until: float, single: bool) -> Task:
+        """Nothing found yet: the clipped belief, with predicted multipliers."""
+        start = self.start(x, mean)
+        return Task(
+            x, mean, polish, until, single, self._clipped(mean), start.nu, start.lam,
+            np.zeros(len(x), dtype=bool), np.zeros(len(x), dtype=np.int64),
+        )  # fmt: skip
+
+    def _sweep(self, task: Task, index: int, belief: Array) -> None:
+        """All passes over what is left, on one shared frame."""
+        left = task.left
+        if not len(left):
+            return
+        state = self.start(task.x[left], belief[left])
+        for steps, rounds in _passes(len(task.x), task.polish):
+            if not len(left) or task.late:
+                break
+            state, done = self._move(task, self.frame(index), left, belief, state, steps, rounds)
+            state, left = _rows(state, ~done), left[~done]
+        self._keep_better(task.x, task.y, left, state.y)
+
+    def _move(
         self,
-        x: Array,
-        mean: Array,
-        polish: bool,
-        until: float,
-        single: bool,
-        left: NDArray[np.int64],
-        into: tuple[Array, Array, Array, NDArray[np.bool_], NDArray[np.int64]],
-    ) -> None:
-        """Rows that rest on no shared frame, on frames of their own; what is found is written `into` the answer."""
-        y, nu, lam, converged, moves = into
+        task: Task,
+        frame: Frame,
+        rows: NDArray[np.int64],
+        belief: Array,
+        state: State,
+        steps: int,
+        rounds: tuple[int, int],
+    ) -> tuple[State, NDArray[np.bool_]]:
+        """One pass over some rows; those that rest are kept."""
+        x = task.x[rows]
+        state, residuals = self._iteration.run(
+            frame, x, belief[rows], state, steps, centred=not task.polish, rest=POLISHED_CHANGE / 10, rounds=rounds,
+            single=task.single,
+        )  # fmt: skip
+        task.moves[rows] += steps
+        done = self._rests(x, state, residuals, task.polish)
+        task.keep(rows[done], _rows(state, done))
+        return state, done
 
-        def keep(rows: NDArray[np.int64], state: State) -> None:
-            y[rows], nu[rows], lam[rows], converged[rows] = state.y, state.nu, state.lam, True
-
+    def _answer_hard(self, task: Task) -> None:
+        """Rows that rest on no shared frame, on frames of their own."""
+        left = task.left
         for _ in range(OWN_FRAMES):
-            if not len(left) or time.monotonic() > until:
+            if not len(left) or task.late:
                 return
             row, left = left[:1], left[1:]
-            found, moved, frame = self._alone(x[row], mean[row], polish, until, single=single)
-            moves[row] += moved
-            if found is None:
-                continue
-            keep(row, found)
+            found, moved, frame = self._alone(
+                task.x[row], task.mean[row], task.polish, task.until, single=task.single
+            )
+            task.moves[row] += moved
+            if found is not None:
+                task.keep(row, found)
             if len(left) and frame is not None:
                 # Hard rows are often hard in the same way: all that are left try the frame that served this one.
-                state, residuals = self._iteration.run(
-                    frame, x[left], mean[left], self.start(x[left], mean[left]), OWN_SHARED[0], centred=not polish,
-                    rest=POLISHED_CHANGE / 10, rounds=OWN_SHARED[1], single=single,
-                )  # fmt: skip
-                moves[left] += OWN_SHARED[0]
-                done = self._rests(x[left], state, residuals, polish)
-                keep(left[done], _rows(state, done))
+                start = self.start(task.x[left], task.mean[left])
+                _, done = self._move(task, frame, left, task.mean, start, *OWN_SHARED)
                 left = left[~done]
+
+    def _overrule(self, task: Task, shared: NDArray[np.int64]) -> None:
+        """Polish answers whose belief was far off, among those that it had its full weight in, and keep the cheaper."""
+        far = shared[self._distance(task.mean[shared], task.y[shared]) > FAR]
+        if not len(far):
+            return
+        x = task.x[far]
+        found = self._answer(x, task.mean[far], True, task.until, task.single, last=True)
+        cheaper = self.problem.objectives(x, found.y) <= self.problem.objectives(x, task.y[far])
+        task.moves[far] += found.moves
+        task.take(far, found, found.converged & cheaper)
+
+    def _stand_in(self, task: Task) -> None:
+        """What cannot be polished can often be conditioned, and the other way round: better near the optimum than off
+        the constraints."""
+        rest = task.left
+        rest = rest[~self._holds(task.x[rest], task.y[rest])]
+        if not len(rest):
+            return
+        x = task.x[rest]
+        found = self._answer(x, task.mean[rest], not task.polish, task.until, task.single, last=True)
+        task.moves[rest] += found.moves
+        if not task.polish:  # a polished answer is all that a conditioned one has to be
+            task.take(rest, found, found.converged)
+        self._keep_better(task.x, task.y, rest, found.y)
+
+    def _distance(self, mean: Array, y: Array) -> Array:
+        """How far off each belief was: the mean over outputs of squared deviations, in standard units."""
+        frame = self.frame(0)
+        apart = (y - mean)[:, frame.free].astype(np.float32)
+        squares = np.sum(apart * (apart @ np.asarray(frame.matrices.precision)), axis=1, dtype=np.float64)
+        return np.asarray(squares / max(self.recipe.weight * len(frame.free), 1e-300))
 
     def _alone(
         self, x: Array, mean: Array, polish: bool, until: float, *, single: bool
@@ -333,10 +298,11 @@ class Conditioner:
 
     def _in_order(self, state: State, rows: Rows) -> State:
         """Multipliers in the places of the usual candidates; those of others are left out."""
-        usual, count = self.recipe.rows, len(rows.lower) + len(rows.upper)
-        same = np.concatenate([rows.lower == usual.lower, rows.upper == usual.upper])
+        usual, first = self.recipe.rows, len(rows.lower)
         lam = state.lam.copy()
-        lam[:, :count] = np.where(same, lam[:, :count], 0.0)
+        for start, own, wanted in ((0, rows.lower, usual.lower), (first, rows.upper, usual.upper)):
+            same = own[None] == wanted[:, None]  # (wanted, own): at most one a row
+            lam[:, start : start + len(own)] = state.lam[:, start : start + len(own)] @ same.T
         return state._replace(lam=lam)
 
     def _rests(self, x: Array, state: State, residuals: Residuals, polish: bool) -> NDArray[np.bool_]:
@@ -347,13 +313,6 @@ class Conditioner:
             done &= residuals.change < POLISHED_CHANGE
         done[done] = self._holds(x[done], state.y[done])
         return done
-
-    def _sacrifice(self, mean: Array, y: Array) -> Array:
-        """How much cost the belief may have been worth to each answer, as a share of the labels' mean cost."""
-        frame = self.frame(0)
-        apart = (y - mean)[:, frame.free].astype(np.float32)
-        pull = 0.5 * np.sum(apart * (apart @ np.asarray(frame.matrices.precision)), axis=1, dtype=np.float64)
-        return np.asarray(pull / max(self.recipe.weight * self.recipe.tau, 1e-300))
 
     def _clipped(self, mean: Array) -> Array:
         return np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.problem.lower, self.problem.upper)

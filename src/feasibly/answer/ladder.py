@@ -29,6 +29,8 @@ ANSWERS = ("mean", "svp", "conditioned", "polished", "solved", "auto")
 TOLERANCE = 1e-4
 WORTH_KEEPING = 5.0
 """A belief that took so many seconds is kept for the next question about the same inputs."""
+LARGEST_KEPT = 20_000_000
+"""Unless it has more numbers than this."""
 DRAWS = 500
 
 __all__ = ["ANSWERS", "Answer", "AnswerOutcome", "Ladder"]
@@ -83,8 +85,13 @@ class Ladder:
         belief = self.model.predict(x)
         seconds = time.perf_counter() - began
         kept = Belief(belief.mean, belief.std.copy())  # the spread is handed out, and may be written to
-        self._believed = (x, kept, seconds) if seconds > WORTH_KEEPING else None
+        worth = seconds > WORTH_KEEPING and belief.mean.size <= LARGEST_KEPT
+        self._believed = (x, kept, seconds) if worth else None
         return belief, 0.0
+
+    def forget(self) -> None:
+        """Drop the belief that was kept, so that the next answer takes the time it takes."""
+        self._believed = None
 
     def outside(self, x: Array) -> Mask:
         """Rows outside the declared range of inputs or, without one, unlike the inputs learnt from."""

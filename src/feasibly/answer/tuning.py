@@ -14,8 +14,9 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from feasibly.answer.conditioner import Conditioner, Labels, Recipe
+from feasibly.answer.conditioner import Conditioner
 from feasibly.answer.frame import Derivatives, Rows, candidates, split_spaces
+from feasibly.answer.recipe import Labels, Recipe
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import fit_ridge
 from feasibly.problem.core import Problem
@@ -110,10 +111,17 @@ def _centred(
     # Two rows, so that no batch of one has to be compiled before anyone asks for a single answer.
     twice = np.stack([middle, middle])
     reached = first.answer(twice, np.repeat(mean, 2, axis=0), polish=True, until=until)
-    if not reached.converged[0]:
+    if not reached.converged[0] or _touches_others(problem, recipe.rows, reached.y[0]):
         return first
     centre = (middle, reached.y[0], reached.nu[0], reached.lam[0])
     return _with(first, problem, covariance, centres=(centre,))
+
+
+def _touches_others(problem: Problem, rows: Rows, y: Array) -> bool:
+    """Whether a bound presses that is no candidate: a frame there would not know of it."""
+    moving = np.flatnonzero(problem.lower < problem.upper)
+    low, high = np.setdiff1d(moving, rows.lower), np.setdiff1d(moving, rows.upper)
+    return bool((y[low] - problem.lower[low] < 1e-7).any() or (problem.upper[high] - y[high] < 1e-7).any())
 
 
 def _with(made: Conditioner, problem: Problem, covariance: Covariance, **changes: Any) -> Conditioner:

@@ -179,7 +179,7 @@ def on_device(arrays: LawArrays) -> LawArrays:
 def fit_response(law: Law, x: Array, y: Array) -> ResponseModel:
     """Correct `law` on the rows given, labels and pseudo-labels alike."""
     answer, settled = law.respond(x)
-    if settled.sum() > 1:  # where the law was not found, what it says teaches nothing
+    if settled.mean() > 0.5:  # where the law was not found, what it says teaches nothing
         x, y, answer = x[settled], y[settled], answer[settled]
     varying = np.std(answer, axis=0) > 1e-7
     return ResponseModel(law, varying, fit_ridge(_features(x, answer, varying), y - answer))

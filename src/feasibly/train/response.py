@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.conditioner import Conditioner, Labels
+from feasibly.answer.conditioner import Conditioner
 from feasibly.answer.frame import law_of
+from feasibly.answer.recipe import Labels
 from feasibly.answer.tuning import fit_conditioner
 from feasibly.model.belief import Model
 from feasibly.model.linear import fit_ridge
