@@ -62,7 +62,8 @@ def gather(
             f"{budget:g} s a training, compilation included, on a graphics card that {at_a_time} trainings "
             f"shared (published: {table.budget:g} s, {table.machine}); {trials} trial{'s' if trials > 1 else ''} "
             f"(published: {table.runs}).",
-            "Answers were timed once, on the shared card, so that the time of the first one (mean) has compiling in it.",
+            "Answers were timed once, on the shared card, so that the time of the first one (mean) has compiling in "
+            "it.",
             f"{rows[0]['labels']:,} labels count validation; the paper's validation labels come on top.",
             "Max Ineq. counts bounds alone, as the published table does; All ineq. counts every inequality.",
         ],
