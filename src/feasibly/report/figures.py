@@ -75,8 +75,8 @@ def draw_spread(
         axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
     caption = (
         f"{axis_name(measure, per_unit).capitalize()} of {max(numbers['instances'], default=0)} unseen instances, for "
-        "each way of answering: box from 25 to 75 %, whiskers from 5 to 95 %, a line at the median, a red tick at the "
-        "worst."
+        "each way of answering: box from 25 to 75 %, whiskers from 5 to 95 %, a line at the median, an orange tick at "
+        "the worst."
     )
     return Drawing(figure, numbers, axis_name(measure, per_unit), caption)
 
