@@ -279,7 +279,7 @@ def _explain_promise(promise: Certificate) -> None:
         f"these, with probability {100.0 * promise.confidence:g} % each, the cost of its {CERTIFIED!r} answer is "
         f"within {float(made.gap.limit):.2g} % of the least, no bus is out of balance by more than "
         f"{float(made.max_eq.limit):.2g} p.u., and no limit is exceeded by more than "
-        f"{float(made.max_ineq.limit):.2g} p.u. The averages above are larger where a few hard instances weigh in.",
+        f"{float(made.max_ineq.limit):.2g} p.u. A few hard instances may make an average above larger.",
         "   ",
     )
 

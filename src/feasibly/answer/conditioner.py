@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.frame import Derivatives, Frame, Rows, build_frame, invert, swap_bounds
+from feasibly.answer.derivatives import Derivatives
+from feasibly.answer.frame import Frame, build_frame, invert
 from feasibly.answer.iterate import HELD, Iteration, Residuals, State
 from feasibly.answer.recipe import Recipe
+from feasibly.answer.rows import Rows, swap_bounds
 from feasibly.model.belief import Covariance
 from feasibly.problem.core import Problem
 

@@ -16,7 +16,6 @@ where the cost is indifferent (two equal generators at one bus) the most probabl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,12 +27,13 @@ import scipy.sparse
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
+from feasibly.answer.derivatives import Derivatives, lagrangian_pieces
+from feasibly.answer.rows import Rows
 from feasibly.model.belief import Covariance
 from feasibly.model.complementarity import Pivoted, pivot
 from feasibly.model.response import LawArrays
 from feasibly.precision import double
 from feasibly.problem.core import Problem
-from feasibly.quick import quick
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,27 +41,10 @@ Ints = NDArray[np.int64]
 FLOOR = 1e-5
 """Standard deviation (natural units) below which the belief is not trusted to be stiffer."""
 
-REACH = 2.0
-"""How close, in standard deviations of its slack, a constraint must come to some label to be a candidate."""
-
-_COLUMNS = 256
-
 LARGE, SPARSE = 1000, 0.05
 """More free variables and a smaller share of nonzeros than these: the equalities are factored as a sparse matrix."""
 SOUND = 1e-7
 """How well that must satisfy the equations it stands for."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Which constraints may become active: positions of lower bounds, upper bounds and inequalities."""
-
-    lower: Ints
-    upper: Ints
-    inequality: Ints
-
-    def __len__(self) -> int:
-        return len(self.lower) + len(self.upper) + len(self.inequality)
 
 
 class Bounds(NamedTuple):
@@ -109,48 +92,6 @@ class Frame:
     matrices: Matrices
     std: Array
     """Standard deviations of the conditioned belief at the frame's own active set, per output."""
-
-
-def candidates(problem: Problem, y: Array, h: Array, reach: float = REACH) -> Rows:
-    """Constraints that solved instances come near: within `reach` standard deviations of their own slack."""
-
-    def near(slack: Array) -> NDArray[np.bool_]:
-        with np.errstate(invalid="ignore"):
-            return np.asarray(slack.min(axis=0) < reach * slack.std(axis=0) + 1e-5)
-
-    moving = problem.lower < problem.upper
-    low, high = moving & np.isfinite(problem.lower), moving & np.isfinite(problem.upper)
-    lower, upper = np.flatnonzero(low), np.flatnonzero(high)
-    return Rows(
-        lower[near(y[:, lower] - problem.lower[lower])],
-        upper[near(problem.upper[upper] - y[:, upper])],
-        np.flatnonzero(near(-h)) if h.shape[1] else np.zeros(0, dtype=np.int64),
-    )
-
-
-def swap_bounds(problem: Problem, rows: Rows, lam: Array, y: Array) -> Rows | None:
-    """`rows` with bounds that `y` violates in the places of those that matter least; nothing where there are none.
-
-    The number of each kind stays what it was, as compiled programs need.
-    """
-    first = len(rows.lower)
-    kinds = (
-        (rows.lower, lam[:first], y - problem.lower),
-        (rows.upper, lam[first : first + len(rows.upper)], problem.upper - y),
-    )
-    swapped = []
-    for chosen, pressing, slack in kinds:
-        new = chosen.copy()
-        # Idle ones with most room first; one that presses keeps its place.
-        room = np.where(pressing > 0.0, -np.inf, slack[chosen])
-        spare = np.argsort(-room)[: int(np.sum(pressing <= 0.0))]
-        broken = np.setdiff1d(np.flatnonzero((slack < -1e-7) & (problem.lower < problem.upper)), chosen)
-        for at, output in zip(spare, broken, strict=False):
-            new[at] = output
-        swapped.append(new)
-    found = Rows(swapped[0], swapped[1], rows.inequality)
-    same = np.array_equal(found.lower, rows.lower) and np.array_equal(found.upper, rows.upper)
-    return None if same else found
 
 
 def build_frame(
@@ -292,75 +233,6 @@ def _convex(matrix: Array) -> Array:
         return matrix
     raised = np.maximum(np.abs(values), least)
     return np.asarray((vectors * raised) @ vectors.T)
-
-
-class Derivatives:
-    """Compiled Jacobians and Hessian of one problem and one set of candidates, a block of columns at a time."""
-
-    def __init__(self, problem: Problem, rows: Rows) -> None:
-        pieces = lagrangian_pieces(problem, rows)
-        slope = jax.grad(pieces.lagrangian, argnums=1)
-        self._size = problem.n_outputs
-        self._width = min(_COLUMNS, self._size)
-
-        def blocks(along: Callable[..., Any]) -> Callable[..., Any]:
-            return jax.jit(jax.vmap(along, in_axes=(None, None, None, None, -1), out_axes=-1))
-
-        self._equality = blocks(
-            lambda x, y, nu, lam, v: jax.jvp(lambda u: pieces.equality(x, u), (y,), (v,))[1]
-        )
-        self._inequality = blocks(
-            lambda x, y, nu, lam, v: jax.jvp(lambda u: pieces.inequality(x, u), (y,), (v,))[1]
-        )
-        self._curvature = blocks(
-            lambda x, y, nu, lam, v: jax.jvp(lambda u: slope(x, u, nu, lam), (y,), (v,))[1]
-        )
-        self._slope = jax.jit(slope)
-
-    def at(self, x: Array, y: Array, nu: Array, lam: Array) -> tuple[Array, Array, Array]:
-        """Jacobians of equalities and candidate inequalities, and the Hessian of the Lagrangian."""
-        parts: list[list[Array]] = [[], [], []]
-        with double():
-            for first in range(0, self._size, self._width):
-                count = min(self._width, self._size - first)
-                block = np.zeros((self._size, self._width))
-                block[first + np.arange(count), np.arange(count)] = 1.0
-                for part, along in zip(
-                    parts, (self._equality, self._inequality, self._curvature), strict=True
-                ):
-                    part.append(np.asarray(along(x, y, nu, lam, block))[:, :count])
-        jacobian, normals, curvature = (np.concatenate(part, axis=1) for part in parts)
-        return jacobian, normals, curvature
-
-    def slope(self, x: Array, y: Array, nu: Array, lam: Array) -> Array:
-        """The gradient of the Lagrangian (bounds left out)."""
-        with double():
-            return np.asarray(self._slope(x, y, nu, lam))
-
-
-class Pieces(NamedTuple):
-    """A problem's functions with absent ones made empty, inequalities restricted to the candidates."""
-
-    objective: Callable[[Any, Any], Any]
-    equality: Callable[[Any, Any], Any]
-    inequality: Callable[[Any, Any], Any]
-    lagrangian: Callable[[Any, Any, Any, Any], Any]
-
-
-def lagrangian_pieces(problem: Problem, rows: Rows) -> Pieces:
-    """Fresh functions (never compiled elsewhere in another precision) for one set of candidates."""
-    inequality = problem.only(rows.inequality)
-
-    def objective(x: Any, y: Any) -> Any:
-        return problem.objective(x, y)
-
-    def equality(x: Any, y: Any) -> Any:
-        return jnp.zeros(0) if problem.equality is None else problem.equality(x, y)
-
-    def lagrangian(x: Any, y: Any, nu: Any, lam: Any) -> Any:
-        return objective(x, y) + jnp.dot(nu, equality(x, y)) + jnp.dot(lam, inequality(x, y))
-
-    return Pieces(quick(objective), quick(equality), quick(inequality), quick(lagrangian))
 
 
 def law_of(problem: Problem, frame: Frame) -> LawArrays:

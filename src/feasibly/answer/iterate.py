@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.frame import Bounds, Frame, Rows, lagrangian_pieces
+from feasibly.answer.derivatives import lagrangian_pieces
+from feasibly.answer.frame import Bounds, Frame
+from feasibly.answer.rows import Rows
 from feasibly.model.complementarity import solve
 from feasibly.precision import double
 from feasibly.problem.core import Problem

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.frame import Rows
+from feasibly.answer.rows import Rows
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import LinearModel
 

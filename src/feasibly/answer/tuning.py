@@ -15,8 +15,10 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from feasibly.answer.conditioner import Conditioner
-from feasibly.answer.frame import Derivatives, Rows, candidates, split_spaces
+from feasibly.answer.derivatives import Derivatives
+from feasibly.answer.frame import split_spaces
 from feasibly.answer.recipe import Labels, Recipe
+from feasibly.answer.rows import Rows, candidates
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import fit_ridge
 from feasibly.problem.core import Problem
