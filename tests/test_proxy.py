@@ -149,3 +149,19 @@ def test_a_budget_too_small_for_the_default_is_kept_and_gives_ridge() -> None:
     assert proxy.record.train_seconds < 3.0  # waking the compiler up to see how fast it is takes most of it
     assert "too small" in proxy.record.note
     assert "ridge" in proxy.record.note
+
+
+def test_a_proxy_of_correlated_loads_knows_their_range():
+    problem = make("grid3")
+    data = fb.label(problem, count=24, seed=0, jobs=1, design="correlated")
+    proxy = fb.fit(problem, data, method="ridge", budget=60)
+    drawn = fb.sample(problem, 200, seed=9, design="correlated")
+    odd = proxy.problem.nominal * [
+        [1.15],
+        [0.7],
+        [1.25],
+        [0.6],
+    ]  # the first two no uniform draw needs to reach
+    outcome = proxy.predict(np.concatenate([drawn, odd]), "mean", tolerance=np.inf).outcome
+    flagged = [o is fb.AnswerOutcome.OUTSIDE for o in outcome]
+    assert flagged == [False] * 202 + [True, True]

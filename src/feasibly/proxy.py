@@ -21,7 +21,7 @@ from feasibly.measure.metrics import Metrics, Rows, measure_rows, summarise
 from feasibly.model.belief import Model
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
-from feasibly.problem.sampling import sample
+from feasibly.problem.sampling import input_range, sample
 from feasibly.train.clock import Clock
 
 if TYPE_CHECKING:
@@ -213,8 +213,8 @@ def fit(
         raise FeasiblyError(f"{len(chosen)} labels are too few to learn from; label more rows")
     rows = _labels(data, chosen)
     count = UNLABELLED * len(chosen) if unlabelled is None else int(unlabelled)
-    spread = data.provenance.spread if problem.spread is not None else None
-    inputs = sample(problem, count, seed=_UNLABELLED_SEED + seed, spread=spread)
+    drawing = data.provenance.drawing(problem)
+    inputs = sample(problem, count, seed=_UNLABELLED_SEED + seed, **drawing)
     if method in CLOSED:
         if settings:
             raise FeasiblyError(f"{method} has no settings, so {', '.join(sorted(settings))} cannot be set")
@@ -264,6 +264,7 @@ def fit(
         note=note,
         versions=versions_now(),
     )
+    box = input_range(problem, **drawing)
     return Proxy(
         problem,
         model,
@@ -271,8 +272,8 @@ def fit(
         keys=data.keys[chosen],
         recipe=conditioner.recipe,
         conditioner=conditioner,
-        box=problem.box(spread),
-        leverage=None if problem.box(spread) is not None else Leverage.of(rows.x),
+        box=box,
+        leverage=None if box is not None else Leverage.of(rows.x),
     )
 
 

@@ -165,6 +165,22 @@ def test_a_store_of_other_settings_is_refused(
         label(nonconvex20, count=3, jobs=1, out=tmp_path / "rows.zarr", **change)  # type: ignore[arg-type]
 
 
+def test_correlated_rows_are_known_by_how_they_were_drawn(tmp_path: Path, grid3: Problem) -> None:
+    path = tmp_path / "rows.zarr"
+    label(grid3, count=2, jobs=1, design="correlated", factor=(0.9, 1.0), out=path)
+    data = Dataset.open(path)
+    assert (data.provenance.design, data.provenance.factor, data.provenance.noise) == (
+        "correlated",
+        (0.9, 1.0),
+        0.1,
+    )
+    again = sample(grid3, 4, 0, **data.provenance.drawing(grid3))
+    assert len(label(grid3, count=4, jobs=1, design="correlated", factor=(0.9, 1.0), out=path)) == 4
+    np.testing.assert_array_equal(Dataset.open(path).x, again)
+    with pytest.raises(StoreError, match=r"factor \(0.9, 1.0\), now \(0.75, 1.1\)"):
+        label(grid3, count=4, jobs=1, design="correlated", out=path)
+
+
 def test_a_store_of_another_problem_or_source_is_refused(
     tmp_path: Path, toy: Problem, grid3: Problem
 ) -> None:

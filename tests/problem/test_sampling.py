@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import ProblemError
-from feasibly.problem.sampling import DESIGNS, sample
+from feasibly.problem.sampling import DESIGNS, input_range, sample
 from tests.problems import CASES, make
+
+IN_A_BOX = ("uniform", "sobol")
 
 DRAWN = Problem(
     lambda x, y: jnp.sum((y - x) ** 2),
@@ -33,7 +35,7 @@ DRAWN = Problem(
 )
 def test_more_rows_never_change_earlier_ones(name: str, design: str, seed: int, few: int, more: int) -> None:
     problem = DRAWN if name == "drawn" else make(name)
-    if name == "drawn":
+    if name == "drawn" or (design == "correlated" and problem.spread is None):
         design = "uniform"
     first, longer = (sample(problem, count, seed, design=design) for count in (few, few + more))
     assert first.shape == (few, problem.n_inputs)
@@ -41,7 +43,7 @@ def test_more_rows_never_change_earlier_ones(name: str, design: str, seed: int, 
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("design", IN_A_BOX)
 def test_draws_fill_the_declared_box_and_no_more(name: str, design: str) -> None:
     problem = make(name)
     box = problem.box()
@@ -58,8 +60,9 @@ def test_draws_fill_the_declared_box_and_no_more(name: str, design: str) -> None
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_seeds_differ(design: str, toy: Problem) -> None:
-    one, other = sample(toy, 8, 0, design=design), sample(toy, 8, 1, design=design)
+def test_seeds_differ(design: str, toy: Problem, grid6: Problem) -> None:
+    problem = grid6 if design == "correlated" else toy
+    one, other = sample(problem, 8, 0, design=design), sample(problem, 8, 1, design=design)
     assert not np.isclose(one, other).any()
 
 
@@ -91,8 +94,60 @@ def test_spread_scales_each_load_by_itself(grid6: Problem) -> None:
 
 def test_sobol_covers_more_evenly(nonconvex20: Problem) -> None:
     """The mean of each input over 256 rows: scrambled Sobol is far closer to the middle than chance."""
-    off = {design: abs(sample(nonconvex20, 256, 3, design=design).mean(axis=0)).max() for design in DESIGNS}
+    off = {design: abs(sample(nonconvex20, 256, 3, design=design).mean(axis=0)).max() for design in IN_A_BOX}
     assert off["sobol"] < off["uniform"] / 5.0
+
+
+def test_correlated_loads_rise_and_fall_together(grid6: Problem) -> None:
+    x = sample(grid6, 4000, seed=0, design="correlated")
+    np.testing.assert_array_equal(
+        x, sample(grid6, 4000, 0, design="correlated", factor=(0.75, 1.1), noise=0.1)
+    )
+    ratio = x / grid6.nominal
+    # Independent draws of the same two factors, made here: the same spread, the same correlation.
+    rng = np.random.default_rng(3)
+    expected = rng.uniform(0.75, 1.1, (4000, 1)) * rng.uniform(0.9, 1.1, ratio.shape)
+    np.testing.assert_allclose(ratio.mean(axis=0), expected.mean(), atol=0.01)
+    np.testing.assert_allclose(ratio.std(axis=0), expected.std(), rtol=0.05)
+    np.testing.assert_allclose(np.corrcoef(ratio.T), np.corrcoef(expected.T), atol=0.06)
+    low, high = input_range(grid6, design="correlated")  # type: ignore[misc]
+    ends = np.sort([0.75 * 0.9 * grid6.nominal, 1.1 * 1.1 * grid6.nominal], axis=0)  # one load is negative
+    np.testing.assert_allclose([low, high], ends)
+    assert ((low <= x) & (x <= high)).all()
+    still = sample(grid6, 5, 0, design="correlated", factor=(0.8, 1.2), noise=0.0) / grid6.nominal
+    np.testing.assert_allclose(still, np.tile(still[:, :1], (1, grid6.n_inputs)))
+
+
+def test_the_correlated_stream_is_written_down(grid6: Problem) -> None:
+    ratio = sample(grid6, 2, seed=17, design="correlated") / grid6.nominal
+    expected = [[0.8458815426913968, 0.8186784375265026], [1.167527300666093, 1.0250060308451523]]
+    np.testing.assert_allclose(ratio[:, :2], expected, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"design": "correlated", "spread": 0.1},
+            "spread: correlated draws have a factor and a noise instead",
+        ),
+        ({"design": "correlated", "factor": (1.1, 0.9)}, "factor: must be two numbers in rising order"),
+        ({"design": "correlated", "factor": (float("nan"), 1.0)}, "factor: must be two numbers"),
+        ({"design": "correlated", "noise": -0.1}, "noise: must be zero or more"),
+        ({"noise": 0.1}, "noise: applies to the design 'correlated'"),
+        ({"design": "sobol", "factor": (0.9, 1.0)}, "factor: applies to the design 'correlated'"),
+    ],
+)
+def test_settings_that_do_not_apply_are_refused(
+    grid6: Problem, settings: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ProblemError, match=sentence):
+        sample(grid6, 3, **settings)  # type: ignore[arg-type]
+
+
+def test_correlated_needs_nominal_loads(nonconvex20: Problem) -> None:
+    with pytest.raises(ProblemError, match="vary around nominal loads"):
+        sample(nonconvex20, 3, design="correlated")
 
 
 def test_a_sampler_has_no_sobol() -> None:

@@ -201,9 +201,8 @@ def _inputs(proxy: Proxy, data: Dataset, count: int, seed: int, given: ArrayLike
     if given is not None:
         x, _ = problem.check_rows(given)
         return x, "given by the caller"
-    spread = made.spread if problem.spread is not None else None
-    drawn = sample(problem, count, seed=_SEED + seed, spread=spread)
-    if made.design == "uniform":
+    drawn = sample(problem, count, seed=_SEED + seed, **made.drawing(problem))
+    if made.design in ("uniform", "correlated"):
         return drawn, "drawn anew, just as the rows of the data were"
     own = data.x[data.unseen(proxy.keys) & np.isfinite(data.x).all(axis=1)]
     own = own if len(own) >= 8 else data.x[np.isfinite(data.x).all(axis=1)]

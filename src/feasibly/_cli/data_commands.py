@@ -61,8 +61,23 @@ def label(
     ] = 0,
     design: Annotated[
         Design,
-        typer.Option("--design", help="Independent draws, or a sequence that covers the range evenly."),
+        typer.Option(
+            "--design",
+            help="Independent draws, a sequence that covers the range evenly, or loads that rise and fall together.",
+        ),
     ] = Design.uniform,
+    factor: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            "--factor", metavar="LOW HIGH", help="Of all loads together, correlated; 0.75 to 1.1 unless told."
+        ),
+    ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(
+            "--noise", metavar="SHARE", min=0.0, help="Of each load by itself, correlated; 0.1 unless told."
+        ),
+    ] = None,
     jobs: Jobs = None,
     engine: Annotated[
         EngineName, typer.Option("--engine", help="This machine, or a Dask or Ray cluster.")
@@ -98,10 +113,12 @@ def label(
         meter.tell(", ".join(words), progress.done, progress.total)
 
     with Meter(f"reading {case}") as meter:
+        if design is Design.correlated and spread is not None:
+            raise FeasiblyError("--spread does not apply to correlated draws; give --factor and --noise")
         problem = load(case, costs, spread)
         data = fb.label(
-            problem, count=count, seed=seed, design=design.value, jobs=jobs, engine=engine.value,
-            address=address, out=out, progress=tell,
+            problem, count=count, seed=seed, design=design.value, factor=factor, noise=noise, jobs=jobs,
+            engine=engine.value, address=address, out=out, progress=tell,
         )  # fmt: skip
     seconds = time.perf_counter() - began
     before = (

@@ -23,6 +23,7 @@ class Design(StrEnum):
 
     uniform = "uniform"
     sobol = "sobol"
+    correlated = "correlated"
 
 
 class EngineName(StrEnum):

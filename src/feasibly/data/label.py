@@ -27,7 +27,7 @@ from feasibly.data.schema import (
 )
 from feasibly.data.store import Builder, Writer
 from feasibly.problem.core import Problem
-from feasibly.problem.sampling import sample
+from feasibly.problem.sampling import FACTOR, NOISE, sample
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.records import SolverOptions
 
@@ -77,6 +77,8 @@ def label(
     seed: int = 0,
     spread: float | None = None,
     design: str = "uniform",
+    factor: tuple[float, float] | None = None,
+    noise: float | None = None,
     jobs: int | None = None,
     engine: str = "local",
     address: str | None = None,
@@ -95,7 +97,7 @@ def label(
     Args:
         problem: what to solve.
         x: inputs, `(rows, n_inputs)`; or leave it out and give `count`.
-        count, seed, spread, design: how to draw inputs; see `sample`.
+        count, seed, spread, design, factor, noise: how to draw inputs; see `sample`.
         jobs: worker processes on this machine; all cores when not given, and 1 solves in this process.
         engine: `local`, `dask` or `ray`.
         address: an existing Dask or Ray cluster; one is started here when not given.
@@ -116,12 +118,16 @@ def label(
     if x is None:
         if count is None:
             raise LabelError("give the inputs x, or count, the number of rows to draw")
-        x = sample(problem, count, seed, spread=spread, design=design)
-        drawing = {
-            "seed": seed,
-            "spread": problem.spread if spread is None else float(spread),
-            "design": design,
-        }
+        x = sample(problem, count, seed, spread=spread, design=design, factor=factor, noise=noise)
+        drawing = {"seed": seed, "design": design}
+        if design == "correlated":
+            low, high = factor or FACTOR
+            drawing |= {
+                "factor": (float(low), float(high)),
+                "noise": float(NOISE if noise is None else noise),
+            }
+        else:
+            drawing["spread"] = problem.spread if spread is None else float(spread)
     elif count is not None:
         raise LabelError("give the inputs x or count, not both")
     rows = _checked(problem, x)
@@ -339,7 +345,8 @@ def _check_same(writer: Writer, problem: Problem, x: NDArray[np.float64], asked:
     blocks = [i for i in range(-(-shared // writer.block)) if i not in damaged]
     ends = [slice(i * writer.block, min((i + 1) * writer.block, shared)) for i in blocks]
     if not all(np.array_equal(writer.read("x", rows), x[rows]) for rows in ends):
-        drawn = {key: (getattr(had, key), getattr(asked, key)) for key in ("seed", "spread", "design")}
+        keys = ("seed", "spread", "design", "factor", "noise")
+        drawn = {key: (getattr(had, key), getattr(asked, key)) for key in keys}
         why = _differences({key: pair for key, pair in drawn.items() if pair[0] != pair[1]})
         raise StoreError(f"{path} holds other inputs ({why or 'the rows differ'}); choose another path")
     for index in sorted(damaged):

@@ -90,8 +90,9 @@ def stored_fields(sizes: Mapping[str, int], duals: bool) -> tuple[Field, ...]:
 class Provenance:
     """Where the rows came from.
 
-    `source` is `label`, `arrays`, `opfdata` or `pglearn`; `seed`, `spread` and `design` say how inputs were
-    drawn (`None` where they were given); `solver` holds its options; `notes` whatever the source adds.
+    `source` is `label`, `arrays`, `opfdata` or `pglearn`; `seed`, `spread`, `design`, `factor` and `noise` say how
+    inputs were drawn (`None` where they were given, or where the design has no such setting); `solver` holds its
+    options; `notes` whatever the source adds.
     """
 
     source: str
@@ -99,6 +100,8 @@ class Provenance:
     seed: int | None = None
     spread: float | None = None
     design: str | None = None
+    factor: tuple[float, float] | None = None
+    noise: float | None = None
     solver: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -110,8 +113,16 @@ class Provenance:
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Provenance:
         """The way back from `as_dict`; keys of a later version are kept out."""
-        known = Provenance.__dataclass_fields__
-        return Provenance(**{key: value for key, value in values.items() if key in known})
+        known = {key: value for key, value in values.items() if key in Provenance.__dataclass_fields__}
+        if known.get("factor") is not None:
+            known["factor"] = tuple(known["factor"])
+        return Provenance(**known)
+
+    def drawing(self, problem: Problem) -> dict[str, Any]:
+        """What `sample` and `input_range` take to draw further rows of `problem` as these were drawn."""
+        if self.design == "correlated":
+            return {"design": self.design, "factor": self.factor, "noise": self.noise}
+        return {"spread": self.spread if problem.spread is not None else None}
 
 
 def versions_now() -> dict[str, str]:

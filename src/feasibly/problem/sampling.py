@@ -6,13 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import Fault, ProblemError, is_whole
+from feasibly.problem.errors import Fault, ProblemError, is_spread, is_whole
 
-DESIGNS = ("uniform", "sobol")
+DESIGNS = ("uniform", "sobol", "correlated")
+
+FACTOR = (0.75, 1.1)
+"""Between what the system-wide factor of correlated draws lies, unless told."""
+NOISE = 0.1
+"""How far each input of a correlated draw strays from the factor times nominal, unless told."""
 
 
 def sample(
-    problem: Problem, count: int, seed: int = 0, *, spread: float | None = None, design: str = "uniform"
+    problem: Problem,
+    count: int,
+    seed: int = 0,
+    *,
+    spread: float | None = None,
+    design: str = "uniform",
+    factor: tuple[float, float] | None = None,
+    noise: float | None = None,
 ) -> NDArray[np.float64]:
     """Draw `count` inputs of `problem`: shape `(count, n_inputs)`.
 
@@ -21,7 +33,10 @@ def sample(
         count: how many rows.
         seed: the same seed gives the same rows, on any machine.
         spread: for a grid, how far each load's P and Q vary independently around nominal (0.2 unless told).
-        design: `uniform`, or `sobol` for a scrambled sequence that covers the range more evenly.
+        design: `uniform`; `sobol` for a scrambled sequence that covers the range more evenly; or, for a grid,
+            `correlated`: all loads rise and fall together, by one factor a row, each with noise of its own.
+        factor: lowest and highest system-wide factor of correlated draws ((0.75, 1.1) unless told).
+        noise: how far each input of a correlated draw strays from factor times nominal (0.1 unless told).
     """
     faults = []
     if not is_whole(count) or count < 0:
@@ -30,16 +45,69 @@ def sample(
         faults.append(Fault("seed", f"must be a whole number of zero or more and below 2**64, got {seed}"))
     if design not in DESIGNS:
         faults.append(Fault("design", f"must be one of {', '.join(DESIGNS)}, got {design!r}"))
-    box = problem.box(spread)
-    if box is None and design != "uniform":
+    elif design != "uniform" and problem.box() is None:
         faults.append(Fault("design", f"{design!r} needs a box, and this problem has a sampler of its own"))
     if faults:
         raise ProblemError(f"sampling of problem {problem.name!r}", faults)
+    box = input_range(problem, spread=spread, design=design, factor=factor, noise=noise)
     if box is None:
         return _drawn(problem, int(count), int(seed))
     low, high = box
+    if design == "correlated":
+        return _correlated(
+            problem, int(count), int(seed), factor or FACTOR, NOISE if noise is None else noise
+        )
     unit = _uniform if design == "uniform" else _sobol
     return low + unit(int(count), problem.n_inputs, int(seed)) * (high - low)
+
+
+def input_range(
+    problem: Problem,
+    *,
+    spread: float | None = None,
+    design: str = "uniform",
+    factor: tuple[float, float] | None = None,
+    noise: float | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Between what inputs drawn by `sample` with these settings lie; `None` for a problem with a sampler of its own.
+
+    Raises:
+        ProblemError: a setting that this design or this problem does not take.
+    """
+    faults = []
+    if design != "correlated":
+        for name, value in (("factor", factor), ("noise", noise)):
+            if value is not None:
+                faults.append(
+                    Fault(name, f"applies to the design 'correlated', not to {design!r}; leave it out")
+                )
+        if faults:
+            raise ProblemError(f"sampling of problem {problem.name!r}", faults)
+        return problem.box(spread)
+    low, high = FACTOR if factor is None else factor
+    around = NOISE if noise is None else noise
+    if problem.spread is None:
+        faults.append(Fault("design", "'correlated' draws vary around nominal loads; this problem has none"))
+    if spread is not None:
+        faults.append(Fault("spread", "correlated draws have a factor and a noise instead; leave it out"))
+    if not 0.0 <= low <= high < np.inf:
+        faults.append(
+            Fault("factor", f"must be two numbers in rising order, zero or more, not {low} and {high}")
+        )
+    if not is_spread(around):
+        faults.append(Fault("noise", f"must be zero or more, not {around}"))
+    if faults:
+        raise ProblemError(f"sampling of problem {problem.name!r}", faults)
+    ends = [problem.nominal * part * (1.0 + sign * around) for part in (low, high) for sign in (-1.0, 1.0)]
+    return np.min(ends, axis=0), np.max(ends, axis=0)
+
+
+def _correlated(
+    problem: Problem, count: int, seed: int, factor: tuple[float, float], noise: float
+) -> NDArray[np.float64]:
+    unit = _uniform(count, 1 + problem.n_inputs, seed)
+    system = factor[0] + unit[:, :1] * (factor[1] - factor[0])
+    return problem.nominal * system * (1.0 + noise * (2.0 * unit[:, 1:] - 1.0))
 
 
 def _uniform(count: int, width: int, seed: int) -> NDArray[np.float64]:
