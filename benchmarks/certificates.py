@@ -26,8 +26,8 @@ import numpy as np
 import feasibly as fb
 from certificate_tables import ANSWERS, CONFIDENCES, insert, render
 from feasibly import promise
-from feasibly._certify import split
-from feasibly._certify.means import (
+from feasibly.certificate.making import split
+from feasibly.certificate.making.means import (
     beyond_tolerance,
     bound_means,
     clipped_errors,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from feasibly._version import __version__
 
 if TYPE_CHECKING:
-    from feasibly._certify.certify import certify
     from feasibly.answer.ladder import ANSWERS, Answer, AnswerOutcome
     from feasibly.certificate import Certificate
+    from feasibly.certificate.making.certify import certify
     from feasibly.data.dataset import Dataset
     from feasibly.data.label import label
     from feasibly.data.opfdata import import_opfdata
@@ -31,7 +31,7 @@ _HOMES = {
     "Answer": "feasibly.answer.ladder",
     "AnswerOutcome": "feasibly.answer.ladder",
     "Certificate": "feasibly.certificate",
-    "certify": "feasibly._certify.certify",
+    "certify": "feasibly.certificate.making.certify",
     "Dataset": "feasibly.data.dataset",
     "label": "feasibly.data.label",
     "import_opfdata": "feasibly.data.opfdata",

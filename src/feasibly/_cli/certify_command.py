@@ -66,6 +66,7 @@ def certify(
     on are left out. From then on predict adds intervals, and says when an input voids the promise.
     """
     import feasibly as fb
+    from feasibly.certificate.sentences import SHELL, render
 
     chosen = [name.strip() for name in answers.split(",") if name.strip()]
     for name in chosen:
@@ -82,12 +83,11 @@ def certify(
         if save:
             meter.turn_to(f"writing {model}")
             proxy.save(model, overwrite=True)
-    # The sentences speak Python; here the same is an option.
-    sentences = made.describe().replace("ranges={name: R}", "--range NAME=R")
+    lines = render(made.sentences(), SHELL)
     if json:
-        emit(made.as_dict() | {"sentences": sentences.splitlines(), "saved": save})
+        emit(made.as_dict() | {"sentences": lines, "saved": save})
         return
-    show(sentences)
+    show(*lines)
     if save:
         show("", f"Kept with {model}: predict now gives intervals that hold with this confidence.")
 

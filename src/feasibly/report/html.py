@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from feasibly._version import __version__
+from feasibly.certificate import Certificate
 from feasibly.data.dataset import Dataset
 from feasibly.proxy import Evaluation
 from feasibly.report.compare import Comparison
@@ -58,7 +59,7 @@ def write_report(
     seconds: Mapping[str, float] | None = None,
     solver_seconds: float | None = None,
     solver_name: str = "IPOPT from a cold start",
-    certificate: Any = None,
+    certificate: Certificate | None = None,
     notes: Sequence[str] = (),
 ) -> Path:
     """Write a report that opens anywhere: one HTML file with its pictures inside, no network, printable.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from feasibly import promise
 from feasibly.answer.ladder import ANSWERS
+from feasibly.certificate import Certificate
 from feasibly.data.dataset import Dataset
 from feasibly.problem.families import grid_of
 from feasibly.proxy import DEFAULT_METHOD, METHODS, Evaluation, evaluate_proxy
@@ -80,7 +82,7 @@ def tell(
     seconds: Mapping[str, float],
     solver_seconds: float | None,
     solver_name: str,
-    certificate: Any,
+    certificate: Certificate | None,
     notes: Sequence[str],
 ) -> Story:
     """Gather and draw everything that a report shows."""
@@ -312,20 +314,15 @@ def _learning(material: _Material, per_unit: bool) -> dict[str, Any]:
     }
 
 
-def _promise(certificate: Any) -> dict[str, Any]:
+def _promise(certificate: Certificate | None) -> dict[str, Any]:
     if certificate is None:
         return {"promise_words": ["Nothing: no certificate was made; feasibly certify makes one."]}
-    return {"promise": _parts(str(certificate.describe()))}
-
-
-def _parts(text: str) -> list[dict[str, Any]]:
-    """Sentences as paragraphs, lines that start with a dash as lists, lines that end in a colon as headings."""
     parts: list[dict[str, Any]] = []
-    for line in filter(None, map(str.strip, text.splitlines())):
-        if not line.startswith("- "):
-            parts.append({"head": line.rstrip(":")} if line.endswith(":") else {"words": line})
-        elif parts and "items" in parts[-1]:
-            parts[-1]["items"].append(line[2:])
-        else:
-            parts.append({"items": [line[2:]]})
-    return parts
+    for answer, said in groupby(certificate.sentences(), key=lambda sentence: sentence.answer):
+        texts = [sentence.say() for sentence in said]
+        parts += (
+            [{"head": f"Answers by {answer!r}"}, {"items": texts}]
+            if answer
+            else [{"words": t} for t in texts]
+        )
+    return {"promise": parts}

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import promise
-from feasibly.certificate import CertificateError
+from feasibly.certificate.record import CertificateError
+from feasibly.certificate.sentences import NO_RANGE
 from feasibly.measure.metrics import measure_rows
 from feasibly.model.belief import Model, NoPosteriorError
 from feasibly.problem.core import Problem
@@ -18,9 +19,6 @@ from feasibly.promise import MeanBound, PromiseError, Spread
 Array = NDArray[np.float64]
 
 METRICS = ("gap_percent", "max_eq", "max_ineq")
-NO_RANGE = (
-    "no range R is known for it, and the largest error of a sample is none; state one: ranges={name: R}"
-)
 DRAWN = 512
 """Rows that posterior draws are made for; a variance averaged over more changes little and costs as much again."""
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from feasibly import promise
 from feasibly.answer.record import Answer
-from feasibly.certificate import NO_ANSWER, Rule
+from feasibly.certificate.record import NO_ANSWER, Rule
 from feasibly.promise import Region, ScoreLimit
 from feasibly.proxy import Proxy
 

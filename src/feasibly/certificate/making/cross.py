@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import promise
-from feasibly._certify.split import floor_of
-from feasibly.certificate import NO_ANSWER, CertificateError, Cross
+from feasibly.certificate.making.split import floor_of
+from feasibly.certificate.record import NO_ANSWER, CertificateError, Cross
 from feasibly.data.dataset import Dataset
 from feasibly.model.kernel import fit_gp
 from feasibly.model.linear import fit_ridge

@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import promise
-from feasibly._certify.means import DRAWN, METRICS, beyond_tolerance, metric_spread, predictive_spread
-from feasibly._certify.split import Scored
+from feasibly.certificate.making.means import (
+    DRAWN,
+    METRICS,
+    beyond_tolerance,
+    metric_spread,
+    predictive_spread,
+)
+from feasibly.certificate.making.split import Scored
 from feasibly.model.belief import Model
 from feasibly.problem.core import Problem
 from feasibly.promise import AlphaReport, Spread

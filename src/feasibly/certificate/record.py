@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from feasibly import promise
 from feasibly.answer.record import Answer, AnswerOutcome
+from feasibly.certificate.sentences import Sentence, find_sentences, render
 from feasibly.problem.errors import FeasiblyError
 from feasibly.promise import AlphaReport, BatchCheck, MeanBound, Reference, Region, ScoreLimit
 
@@ -281,9 +282,11 @@ class Certificate:
 
     def describe(self) -> str:
         """The promises in sentences an operator can read, one a line."""
-        from feasibly._certificate_words import describe
+        return "\n".join(render(self.sentences()))
 
-        return describe(self)
+    def sentences(self) -> tuple[Sentence, ...]:
+        """The promises as records, for whoever shows them in another form."""
+        return tuple(find_sentences(self))
 
     # ---- as plain data ----------------------------------------------------------------------------------
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly import promise
-from feasibly._certify import cross, split
-from feasibly._certify.alphas import Variance, find_variance
-from feasibly._certify.means import DRAWN, METRICS, Ranges, bound_means, clipped_errors, find_ranges
 from feasibly.answer.ladder import ANSWERS, DRAWS, TOLERANCE
 from feasibly.answer.record import Answer
-from feasibly.certificate import AnswerPromise, Certificate, CertificateError, Rule
+from feasibly.certificate.making import cross, split
+from feasibly.certificate.making.alphas import Variance, find_variance
+from feasibly.certificate.making.means import DRAWN, METRICS, Ranges, bound_means, clipped_errors, find_ranges
+from feasibly.certificate.record import AnswerPromise, Certificate, CertificateError, Rule
 from feasibly.data.dataset import Dataset
 from feasibly.data.split import first_of_each
 from feasibly.problem.sampling import sample

@@ -1,15 +1,30 @@
-"""A certificate in sentences that can be read out in a control room."""
+"""A certificate in sentences that can be read out in a control room.
+
+A sentence is a record: it says which answer it speaks of and what kind of statement it is, and whoever shows it (the
+command line, a report, a page) decides how. Advice on what to do about it is named, not written out, because the
+same thing is an argument in Python and an option in a shell.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from feasibly.certificate import AnswerPromise, Certificate
+    from feasibly.certificate.record import AnswerPromise, Certificate
+
+NO_RANGE = "no range R is known for it, and the largest error of a sample is none"
+"""Why a mean has no bound, where stating a range would help."""
+
+PYTHON: Mapping[str, str] = {"range": "state one: ranges={name: R}"}
+"""What to do, for a reader who calls `certify`."""
+
+SHELL: Mapping[str, str] = {"range": "state one: --range NAME=R"}
+"""The same for a reader of the command line."""
 
 _MEAN_OF = {
     "gap_percent": ("gap", " %"),
@@ -18,32 +33,71 @@ _MEAN_OF = {
 }
 
 
-def describe(certificate: Certificate) -> str:
-    """All sentences, one a line."""
-    return "\n".join(_lines(certificate))
+@dataclass(frozen=True)
+class Sentence:
+    """One statement of a certificate.
+
+    Attributes:
+        kind: `origin` (what it was made from), `note`, `next` (the next instance), `mean` (mean errors),
+            `hypothesis` (what the paper's bound rests on), `absent` (what is not promised), `void` (when it ends).
+        text: the statement.
+        answer: the way of answering it speaks of; empty where it speaks of all of them.
+        remedy: a name in `PYTHON` and `SHELL` where something can be done about it.
+    """
+
+    kind: str
+    text: str
+    answer: str = ""
+    remedy: str = ""
+
+    def say(self, remedies: Mapping[str, str] = PYTHON) -> str:
+        """The statement with its advice, ending in a full stop."""
+        return f"{self.text.removesuffix('.')}; {remedies[self.remedy]}." if self.remedy else self.text
 
 
-def _lines(c: Certificate) -> Iterator[str]:
+def render(sentences: Iterable[Sentence], remedies: Mapping[str, str] = PYTHON) -> list[str]:
+    """Lines of plain text: a paragraph for what concerns all answers, a list for each answer."""
+    lines: list[str] = []
+    before = ""
+    for sentence in sentences:
+        if sentence.answer != before:
+            lines += ["", f"Answers by {sentence.answer!r}:"] if sentence.answer else [""]
+            before = sentence.answer
+        lines.append(f"- {sentence.say(remedies)}" if sentence.answer else sentence.say(remedies))
+    return lines
+
+
+def find_sentences(c: Certificate) -> Iterator[Sentence]:
+    """Everything a certificate says, in the order in which it is told."""
     spent = (
         f"{c.labels} labels that the proxy was not trained on"
         if c.variant == "split"
         else "no label beyond those the proxy was trained on (CV+, models refitted without each fold)"
     )
-    yield f"Certificate of the {c.method} proxy for {c.problem}, confidence {_percent(c.confidence)}."
-    yield f"It used {spent}, and {c.unlabelled} unlabelled inputs ({c.inputs_from})."
+    yield Sentence(
+        "origin",
+        f"Certificate of the {c.method} proxy for {c.problem}, confidence {_percent(c.confidence)}.",
+    )
+    yield Sentence("origin", f"It used {spent}, and {c.unlabelled} unlabelled inputs ({c.inputs_from}).")
     if c.simultaneous:
-        yield "Bounds on mean errors hold for all outputs at once; limits on gap and violations hold together."
-    yield from c.notes
+        yield Sentence(
+            "origin",
+            "Bounds on mean errors hold for all outputs at once; limits on gap and violations hold together.",
+        )
+    yield from (Sentence("note", note) for note in c.notes)
     for made in c.answers.values():
-        yield ""
-        yield f"Answers by {made.answer!r}:"
-        yield from (f"- {line}" for line in _next(c, made))
-        yield from (f"- {line}" for line in _means(c, made))
-    yield ""
-    yield (
+        yield from (Sentence("next", text, made.answer) for text in _next(c, made))
+        yield from (Sentence("mean", text, made.answer) for text in _means(c, made))
+        for why in dict.fromkeys(made.absent.values()):
+            names = ", ".join(name for name, reason in made.absent.items() if reason == why)
+            remedy = "range" if why == NO_RANGE else ""
+            yield Sentence("absent", f"No bound on the mean of {names}: {why}.", made.answer, remedy)
+        yield from (Sentence("hypothesis", text, made.answer) for text in _hypothesis(made))
+    yield Sentence(
+        "void",
         "All of this holds for instances drawn like these. It is void when an input leaves the declared range or a "
         "batch of inputs looks different (predict says so and gives no interval), when the system itself changes (a "
-        "line out of service cannot be seen in the inputs), and when one answer is picked among several afterwards."
+        "line out of service cannot be seen in the inputs), and when one answer is picked among several afterwards.",
     )
 
 
@@ -119,12 +173,12 @@ def _means(c: Certificate, made: AnswerPromise) -> Iterator[str]:
                 f"With confidence {_percent(c.confidence)}, the mean {what} is at most {float(bound.upper):.2g}{unit} "
                 f"({bound.method}, {bound.count} instances, R = {float(bound.range):.3g} as stated; also {others})."
             )
-            if name in made.metric_alpha:
-                yield f"For the {what}, mpv-bernstein rests on a hypothesis. {made.metric_alpha[name].describe()}"
-    if made.absent:
-        for why in dict.fromkeys(made.absent.values()):
-            names = ", ".join(name for name, reason in made.absent.items() if reason == why)
-            yield f"No bound on the mean of {names}: {why}."
+
+
+def _hypothesis(made: AnswerPromise) -> Iterator[str]:
+    """What the paper's own bounds rest on, and whether it holds."""
+    for name, report in made.metric_alpha.items():
+        yield f"For the {_MEAN_OF[name][0]}, mpv-bernstein rests on a hypothesis. {report.describe()}"
     if made.alpha is not None:
         yield f"The paper's bound (mpv-bernstein) rests on a hypothesis. {made.alpha.describe()}"
         if made.alpha.alpha_paper is not None:

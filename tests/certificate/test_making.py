@@ -14,9 +14,10 @@ import pytest
 
 import feasibly as fb
 from feasibly import promise
-from feasibly._certify.alphas import Variance
-from feasibly._certify.split import Scored
 from feasibly.certificate import CertificateError
+from feasibly.certificate.making.alphas import Variance
+from feasibly.certificate.making.split import Scored
+from feasibly.certificate.sentences import SHELL
 from feasibly.data.dataset import Dataset
 from feasibly.measure.metrics import measure_rows
 from feasibly.model.linear import LinearModel, fit_ridge
@@ -24,7 +25,7 @@ from feasibly.proxy import Proxy
 from tests.certified import MEAN, believer, gaps, solved
 from tests.problems import CASES, make
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 # ---- what is counted ------------------------------------------------------------------------------------
@@ -196,6 +197,21 @@ def test_the_range_is_the_box_or_stated_and_never_the_sample(toy_data: Dataset, 
     np.testing.assert_array_equal(stated.mean["outputs"]["hoeffding"].range, [2.0, 3.0, 2.0])
     assert stated.mean["gap_percent"]["betting"].count == 200
     assert set(stated.absent) == {"max_eq", "max_ineq"}
+
+
+def test_sentences_say_what_they_speak_of_and_advice_fits_the_reader(plain: Dataset) -> None:
+    made = fb.certify(believer(plain, 100), plain, 0.9, ranges={"gap_percent": 50.0}, **MEAN)
+    said = made.sentences()
+    assert {sentence.answer for sentence in said} == {"", "mean"}
+    assert {sentence.kind for sentence in said} >= {"origin", "next", "mean", "absent", "hypothesis", "void"}
+    (absent,) = (sentence for sentence in said if sentence.kind == "absent")
+    assert "ranges={name: R}" in absent.say()
+    assert "--range NAME=R" in absent.say(SHELL)
+    assert "ranges=" not in absent.say(SHELL)
+    lines = made.describe().splitlines()
+    assert [line.removeprefix("- ") for line in lines if line and not line.startswith("Answers by")] == [
+        sentence.say() for sentence in said
+    ]
 
 
 def test_a_stated_range_that_errors_exceed_gives_no_bound(toy_data: Dataset) -> None:
