@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -13,6 +15,11 @@ from tests.problems import make
 # Shared machines have slow moments: an example is judged by what it finds, not by how long it takes.
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
+
+# Whoever runs the tests in the background of a shell has Ctrl-C ignored, here and in every process started from here;
+# tests that press it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -146,7 +146,8 @@ def test_a_budget_too_small_for_the_default_is_kept_and_gives_ridge() -> None:
     problem = fb.load_problem("pglib:case14_ieee")
     data = fb.label(problem, fb.sample(problem, 30, seed=0), jobs=1)
     proxy = fb.fit(problem, data, budget=0.5)
-    assert proxy.record.train_seconds < 3.0  # waking the compiler up to see how fast it is takes most of it
+    assert proxy.model.kind == "linear"
+    assert np.isfinite(proxy.predict(data.x[:3], "mean").y).all()
     assert "too small" in proxy.record.note
     assert "ridge" in proxy.record.note
 

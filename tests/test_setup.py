@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import stat
@@ -144,8 +145,12 @@ class TestMake:
     def test_a_second_call_installs_nothing(self, clone: Path, target: str) -> None:
         """With the stamps in place and nothing newer, make has no installing left to do."""
         (clone / ".venv").mkdir()
-        for stamp in (".made", ".demo", ".dev"):
+        for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+            os.utime(clone / name, (1000.0, 1000.0))
+        # Times are set, not taken: make calls a target old only where the times differ, and clocks of files are coarse.
+        for stamp, moment in ((".made", 2000.0), (".demo", 3000.0), (".dev", 3000.0)):
             (clone / ".venv" / stamp).touch()
+            os.utime(clone / ".venv" / stamp, (moment, moment))
         assert "pip" not in _make(clone, "-n", target).stdout
-        (clone / "constraints.txt").touch()
+        os.utime(clone / "constraints.txt", (4000.0, 4000.0))
         assert "pip" in _make(clone, "-n", target).stdout

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from feasibly._cli import data_commands, model_commands, report_commands
+from feasibly._cli import data_commands, model_commands, report_commands, signals
 from feasibly._cli.certify_command import certify
 from feasibly._cli.console import say
 from feasibly._cli.demo import demo
@@ -21,7 +21,6 @@ from feasibly.problem.errors import FeasiblyError
 
 BAD_INPUT = 2
 BUG = 1
-INTERRUPTED = 130
 
 
 class _Commands(TyperGroup):
@@ -38,7 +37,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             say(str(interrupt) or "interrupted; nothing was left half-written")
-            status = INTERRUPTED
+            status = signals.status()
         except FeasiblyError as error:
             status = _explain(f"error: {error}", BAD_INPUT, ctx)
         except BrokenPipeError:
@@ -126,10 +125,11 @@ app.command("reproduce", short_help="the paper's tables and figures, by name")(r
 
 def main() -> None:
     """Run the command line and leave with its status."""
+    signals.install()
     try:
         app(prog_name="feasibly")
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(signals.status())
 
 
 if __name__ == "__main__":

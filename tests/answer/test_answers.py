@@ -1,5 +1,6 @@
 """Every rung of the ladder on every small problem, against the solver."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -7,6 +8,7 @@ import feasibly as fb
 from feasibly.answer.ladder import ANSWERS, Leverage
 from feasibly.answer.record import AnswerOutcome
 from feasibly.measure.metrics import measure_rows
+from feasibly.precision import double
 from tests.problems import CASES, FEASIBLE
 from tests.proxies import trained, unseen
 
@@ -20,10 +22,22 @@ def test_constraints_hold_and_the_cost_is_the_solvers(name, rung):
     rows = measure_rows(proxy.problem, x, answer.y, best)
     good = answer.ok
     assert good.mean() >= 0.9, answer.outcomes()
-    assert rows.worst[good].max() < 1e-4
+    # The flag is the ladder's own word; the violation beside it is found one row at a time, by NumPy.
+    worst = np.array([_worst(proxy.problem, *pair) for pair in zip(x, answer.y, strict=True)])
+    assert np.array_equal(worst <= 1e-4, good)
+    assert np.quantile(worst, 0.9) < 1e-6
     scale = np.maximum(np.abs(best), 1e-2)
     gap = np.abs(rows.objective - best) / scale
     assert np.median(gap[good]) < (1e-4 if rung == "conditioned" else 1e-5)
+
+
+def _worst(problem, x, y):
+    """The largest violation of one answer, without `Problem`'s own batches and reductions."""
+    with double():
+        given = jnp.asarray(x), jnp.asarray(y)
+        equal = [] if problem.equality is None else np.abs(np.asarray(problem.equality(*given)))
+        unequal = [] if problem.inequality is None else np.asarray(problem.inequality(*given))
+    return float(np.max(np.concatenate([equal, unequal, problem.lower - y, y - problem.upper, [0.0]])))
 
 
 @pytest.mark.parametrize("name", FEASIBLE)

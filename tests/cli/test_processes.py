@@ -21,9 +21,17 @@ from tests.cli.conftest import CASE
 FEASIBLY = [sys.executable, "-m", "feasibly.cli"]
 
 
-def start(*words: object, folder: Path) -> subprocess.Popen[str]:
+BEHIND = ["sh", "-c", 'trap "" INT; exec "$@"', "behind"]
+"""Starts a command as a shell's background job: with Ctrl-C ignored."""
+
+
+def start(*words: object, folder: Path, before: list[str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*FEASIBLY, *map(str, words)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*(before or []), *FEASIBLY, *map(str, words)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -100,14 +108,20 @@ def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
     assert "note" in done.stderr
 
 
-def test_ctrl_c_while_labelling_keeps_what_was_solved(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "sent", "wanted"),
+    [(None, signal.SIGINT, 130), (BEHIND, signal.SIGINT, 130), (None, signal.SIGTERM, 143)],
+)
+def test_a_signal_while_labelling_keeps_what_was_solved(
+    tmp_path: Path, before: list[str] | None, sent: signal.Signals, wanted: int
+) -> None:
     words = ("label", "nonconvex:40,15,20", "--count", 4000, "--jobs", 1, "--out", tmp_path / "rows")
-    process = start(*words, folder=tmp_path)
+    process = start(*words, folder=tmp_path, before=before)
     chunks = tmp_path / "rows" / "outcome" / "c"
     wait_for(lambda: chunks.is_dir() and len(os.listdir(chunks)) > 2, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     status, out, err = ended(process)
-    assert (status, out) == (130, ""), err
+    assert (status, out) == (wanted, ""), err
     assert "run the same command again for the rest" in err
     assert "Traceback" not in err
     assert 0 < fb.Dataset.open(tmp_path / "rows").n_labels < 4000

@@ -120,8 +120,9 @@ def test_a_real_clock_can_be_interrupted():
     assert "interrupted" in done.note
     assert done.model.kind == "network"
     assert moments[0].step == 1
-    assert 0.0 < moments[-1].seconds_left < 120.0
-    assert done.seconds["total"] == pytest.approx(moments[-1].seconds, abs=5.0)
+    for moment in moments:
+        assert moment.seconds + moment.seconds_left == pytest.approx(120.0, abs=0.1)
+    assert done.seconds["total"] >= moments[-1].seconds
 
 
 def test_repair_keeps_every_method_within_bounds():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feasibly._cli import signals
 from feasibly._cli.console import Meter, counted, emit, in_words, noticing_interrupt, say, show
 from feasibly._cli.files import FileError, check_target
 from feasibly._cli.options import ANSWERS, METHODS, AsJson, Data, Force, Model, Region, Seed, Tolerance
@@ -109,7 +110,7 @@ def train(
         say(f"note: {record.note}")
     if pressed.is_set():
         say(f"interrupted: the best proxy until then is saved in {out}")
-        raise typer.Exit(130)
+        raise typer.Exit(signals.status())
 
 
 def _training_line(moment: Moment) -> tuple[str, float, float]:
