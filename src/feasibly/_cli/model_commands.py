@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as text
 import math
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -184,6 +183,13 @@ def predict(
     std: Annotated[
         bool, typer.Option("--std", help="Also write the standard deviation of every output.")
     ] = False,
+    prices: Annotated[
+        bool,
+        typer.Option("--prices", help="Also write a grid's prices by bus, and flows and loadings by branch."),
+    ] = False,
+    duals: Annotated[
+        bool, typer.Option("--duals", help="Also write the multiplier of every constraint.")
+    ] = False,
     ignore_extra: Annotated[
         bool, typer.Option("--ignore-extra", help="Pass over columns that are no inputs of the model.")
     ] = False,
@@ -197,6 +203,7 @@ def predict(
     and the rung of the ladder that answered. A certified model adds the interval of every output.
     """
     from feasibly._cli.columns import check_ending, match_inputs, read_table, write_table
+    from feasibly.answer.forms import columns
 
     check_ending(inputs)
     check_ending(out)
@@ -211,7 +218,7 @@ def predict(
         meter.turn_to(f"answering {counted(len(x), 'instance')} ({answer})")
         found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, region=region.value)
         meter.turn_to(f"writing {out}")
-        write_table(out, answer_columns(proxy.problem, found, std=std))
+        write_table(out, columns(found, std=std, duals=duals, grid=prices))
     summary = {
         "model": model, "input": inputs, "output": out, "problem": proxy.problem.name, "method": proxy.method,
         "answer": answer, "rows": len(found), "outcomes": found.outcomes(), "rungs": _rungs(found),
@@ -248,29 +255,6 @@ def check_answer(answer: str) -> None:
 def _check_tolerance(tolerance: float) -> None:
     if not 0.0 <= tolerance < math.inf:
         raise FeasiblyError(f"the tolerance must be zero or more, not {tolerance}")
-
-
-def answer_columns(problem: Problem, found: Answer, *, std: bool) -> Mapping[str, Any]:
-    """The columns of a file of answers, in order."""
-    import numpy as np
-
-    names = problem.output_names
-    columns: dict[str, Any] = {name: found.y[:, i] for i, name in enumerate(names)}
-    columns |= {
-        "objective": found.objective,
-        "max_equality": found.max_equality,
-        "max_inequality": found.max_inequality,
-        "outcome": np.array([outcome.name for outcome in found.outcome]),
-        "rung": np.array([str(rung) for rung in found.rung]),
-    }
-    if found.gap_limit is not None:
-        columns["gap_limit_percent"] = np.array(found.gap_limit)
-    extra = {"std": found.std if std else None, "lower": found.lower, "upper": found.upper}
-    for kind, values in extra.items():
-        if values is not None:
-            wide = np.broadcast_to(values, found.y.shape)
-            columns |= {f"{kind}_{name}": np.ascontiguousarray(wide[:, i]) for i, name in enumerate(names)}
-    return columns
 
 
 def outcome_lines(found: Answer, answer: str) -> list[str]:

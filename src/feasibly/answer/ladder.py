@@ -14,6 +14,7 @@ from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.measure.metrics import measure_rows
 from feasibly.model.belief import Belief, Model
 from feasibly.problem.core import Problem
+from feasibly.problem.duals import Duals, with_fixed
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ WORTH_KEEPING = 5.0
 LARGEST_KEPT = 20_000_000
 """Unless it has more numbers than this."""
 DRAWS = 500
+
+Climbed = tuple[Array, Array, list[str], list[AnswerOutcome | None], Duals | None]
+"""Answers, their spread, which rung answered, what else became of a row, and multipliers from conditioning on."""
 
 __all__ = ["ANSWERS", "Answer", "AnswerOutcome", "Ladder"]
 
@@ -118,7 +122,7 @@ class Ladder:
         finite = np.asarray(np.isfinite(x).all(axis=1))
         safe = np.where(finite[:, None], x, self.problem.nominal)
         belief, known = self._believe(safe)
-        y, std, rungs, verdicts = self._climb(safe, belief, which, tolerance, seed, draws, trust)
+        y, std, rungs, verdicts, duals = self._climb(safe, belief, which, tolerance, seed, draws, trust)
         y = np.where(finite[:, None], y, np.nan)
         rows = measure_rows(self.problem, safe, y)
         seconds = time.perf_counter() - began + known
@@ -144,6 +148,9 @@ class Ladder:
             outcome=tuple(outcomes),
             rung=tuple(rungs),
             seconds=seconds,
+            x=x,
+            duals=duals,
+            problem=self.problem,
         )
 
     def _climb(
@@ -155,33 +162,38 @@ class Ladder:
         seed: int,
         draws: int,
         trust: Trust | None,
-    ) -> tuple[Array, Array, list[str], list[AnswerOutcome | None]]:
+    ) -> Climbed:
         rungs = [which] * len(x)
         nothing: list[AnswerOutcome | None] = [None] * len(x)
         if which == "mean":
-            return belief.mean, belief.std, rungs, nothing
+            return belief.mean, belief.std, rungs, nothing, None
         if which == "svp":
             from feasibly.answer.svp import select
 
-            return select(self.problem, self.model, x, draws=draws, seed=seed), belief.std, rungs, nothing
+            return (
+                select(self.problem, self.model, x, draws=draws, seed=seed),
+                belief.std,
+                rungs,
+                nothing,
+                None,
+            )
         if which in ("conditioned", "polished"):
             found = self.conditioner.answer(x, belief.mean, polish=which == "polished")
-            return found.y, found.std, rungs, nothing
+            return found.y, found.std, rungs, nothing, self._duals(x, found)
         if which == "solved":
             found = self.conditioner.answer(x, belief.mean, polish=True)
-            y, verdicts = self._solve(x, found, np.ones(len(x), dtype=bool))
-            return y, np.zeros_like(y), rungs, verdicts
+            duals = Duals.nothing(self.problem, len(x))
+            y, verdicts = self._solve(x, found, np.ones(len(x), dtype=bool), duals)
+            return y, np.zeros_like(y), rungs, verdicts, duals
         return self._auto(x, belief, tolerance, trust)
 
-    def _auto(
-        self, x: Array, belief: Belief, tolerance: float, trust: Trust | None
-    ) -> tuple[Array, Array, list[str], list[AnswerOutcome | None]]:
+    def _auto(self, x: Array, belief: Belief, tolerance: float, trust: Trust | None) -> Climbed:
         """Climb until the tolerance holds, for the certified gap too where there is a certificate.
 
         Rows outside the range go straight to the solver.
         """
         found = self.conditioner.answer(x, belief.mean)
-        y, std = found.y.copy(), np.array(found.std)
+        y, std, duals = found.y.copy(), np.array(found.std), self._duals(x, found)
         rung = np.full(len(x), "conditioned", dtype=object)
         outside = self.outside(x)
         fine = self._meets(x, y, tolerance)
@@ -193,16 +205,17 @@ class Ladder:
         if left.any():
             polished = self.conditioner.answer(x[left], belief.mean[left], polish=True)
             y[left], rung[left] = polished.y, "polished"
+            duals.put(left, self._duals(x[left], polished))
             fine[left] = self._meets(x[left], polished.y, tolerance)
             if trust is not None:
                 fine[left] &= trust("polished", polished.converged, hard[left], tolerance)
         left = ~fine | outside
         verdicts: list[AnswerOutcome | None] = [None] * len(x)
         if left.any():
-            solved, found_verdicts = self._solve(x, found, left)
+            solved, found_verdicts = self._solve(x, found, left, duals)
             y[left], std[left], rung[left] = solved[left], 0.0, "solved"
             verdicts = found_verdicts
-        return y, std, list(rung), verdicts
+        return y, std, list(rung), verdicts, duals
 
     def difficulty(self, x: Array, belief: Belief) -> Array:
         """How far each belief is from the constraints: the largest violation of its mean, clipped to the bounds."""
@@ -212,12 +225,17 @@ class Ladder:
     def _meets(self, x: Array, y: Array, tolerance: float) -> Mask:
         return np.asarray(self.conditioner.violation(x, y) <= tolerance)
 
-    def _solve(self, x: Array, found: Conditioned, wanted: Mask) -> tuple[Array, list[AnswerOutcome | None]]:
-        """The solver, started from the proxy's own primal and dual answer."""
+    def _solve(
+        self, x: Array, found: Conditioned, wanted: Mask, duals: Duals
+    ) -> tuple[Array, list[AnswerOutcome | None]]:
+        """The solver, started from the proxy's own primal and dual answer; its multipliers go into `duals`."""
+        starts = self._duals(x, found)
         y = np.full((len(x), self.problem.n_outputs), np.nan)
         verdicts: list[AnswerOutcome | None] = [None] * len(x)
         for i in np.flatnonzero(wanted):
-            solution = self.solver.solve(x[i], self._start(found, int(i)))
+            solution = self.solver.solve(x[i], _start(found.y[i], starts.take(i)))
+            s = solution
+            duals.put(i, Duals(s.equality_dual, s.inequality_dual, s.lower_dual, s.upper_dual))
             if solution.outcome.ok:
                 y[i] = solution.y
             else:
@@ -225,20 +243,21 @@ class Ladder:
                 verdicts[i] = AnswerOutcome.INFEASIBLE if infeasible else AnswerOutcome.UNSOLVED
         return y, verdicts
 
-    def _start(self, found: Conditioned, i: int) -> Any:
-        from feasibly.solve.records import Start
-
+    def _duals(self, x: Array, found: Conditioned) -> Duals:
+        """Multipliers in full length, from those of the candidates."""
         problem, rows = self.problem, self.conditioner.recipe.rows
-        lower, upper = np.zeros(problem.n_outputs), np.zeros(problem.n_outputs)
-        inequality = np.zeros(problem.n_inequalities)
+        lower, upper = np.zeros_like(found.y), np.zeros_like(found.y)
+        inequality = np.zeros((len(found.y), problem.n_inequalities))
         first, second = len(rows.lower), len(rows.lower) + len(rows.upper)
-        lam = found.lam[i]
-        lower[rows.lower], upper[rows.upper], inequality[rows.inequality] = (
-            lam[:first],
-            lam[first:second],
-            lam[second:],
-        )
-        return Start(found.y[i], found.nu[i], inequality, lower, upper)
+        lower[:, rows.lower], upper[:, rows.upper] = found.lam[:, :first], found.lam[:, first:second]
+        inequality[:, rows.inequality] = found.lam[:, second:]
+        return with_fixed(problem, x, found.y, Duals(found.nu.copy(), inequality, lower, upper))
+
+
+def _start(y: Array, duals: Duals) -> Any:
+    from feasibly.solve.records import Start
+
+    return Start(y, duals.equality, duals.inequality, duals.lower, duals.upper)
 
 
 class Leverage:

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from feasibly.problem.core import Problem
+from feasibly.problem.duals import Duals, unique
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.families import grid_of
+from feasibly.problem.flows import Flows, compute_flows
+from feasibly.problem.grid import Grid
+from feasibly.problem.prices import PriceParts, nodal_prices, price_parts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
 
 Array = NDArray[np.float64]
 
@@ -44,26 +58,43 @@ class AnswerOutcome(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Answers to a batch of inputs, one row each.
+    """Answers to a batch of inputs, one row each. A row without an answer (infeasible, not finite) is NaN.
 
-    `max_equality` and `max_inequality` are the largest violations of each row, measured in float64 over all
-    constraints; `rung` says which answer was given; `seconds` is the wall clock of the whole batch. A row without an
-    answer (infeasible, not finite) is NaN. With a certificate, `lower` and `upper` hold the promised intervals of the
-    optimal outputs and `gap_limit` the promised limit on the gap in per cent; NaN where the promise is void.
+    Everything beside the fields is computed when it is asked for: what binds, and for grids prices, flows and loadings.
+    `to_xarray` and `to_pandas` give all of it by name.
     """
 
     y: Array
+    """The answers, `(rows, n_outputs)`, in the problem's units."""
     std: Array
+    """Standard deviation of every output as the model believes it; zero for what a solver found."""
     objective: Array
+    """The cost of each answer, `(rows,)`."""
     max_equality: Array
+    """The largest violation of any equality, `(rows,)`, in float64."""
     max_inequality: Array
+    """The largest violation of any inequality or bound, `(rows,)`, in float64 and natural units."""
     outcome: tuple[AnswerOutcome, ...]
+    """What became of each row; its `advice` says what to do."""
     rung: tuple[str, ...]
+    """Which answer of the ladder each row got."""
     seconds: float
+    """Wall clock of the whole batch."""
     lower: Array | None = None
+    """With a certificate, the lower ends of the promised intervals of the optimal outputs; NaN where the promise is
+    void. (Not to be confused with `lower_bound`, which is one of the cost.)"""
     upper: Array | None = None
+    """With a certificate, the upper ends of the promised intervals."""
     gap_limit: Array | None = None
+    """With a certificate, the promised limit on the gap in per cent, `(rows,)`."""
     warnings: tuple[str, ...] = field(default=())
+    """Sentences about the batch."""
+    x: Array | None = None
+    """The inputs that were answered, `(rows, n_inputs)`."""
+    duals: Duals | None = None
+    """Multipliers of every constraint, from `conditioned` on; signs and units as `Dataset.duals`."""
+    problem: Problem | None = field(default=None, repr=False)
+    """What was optimised, and with it every name."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -76,3 +107,119 @@ class Answer:
     def outcomes(self) -> dict[str, int]:
         """How many rows ended how, by name."""
         return {kind.name: n for kind in AnswerOutcome if (n := sum(o is kind for o in self.outcome))}
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the columns of `x`."""
+        return self._known.input_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the columns of `y`."""
+        return self._known.output_names
+
+    @functools.cached_property
+    def unique_duals(self) -> NDArray[np.bool_]:
+        """Which rows have one set of multipliers only, `(rows,)`: constraints that bind do not depend on each other.
+
+        Takes a dense factorisation a row. Elsewhere `duals` and `prices` are one right choice of several.
+        """
+        return unique(self._known, self._inputs, self.y)
+
+    # ---- grids -----------------------------------------------------------------------------------------
+
+    @property
+    def prices(self) -> Array:
+        """Active prices at every bus in file order, currency per MWh: `(rows, buses)`.
+
+        What one more MWh of load there adds to the least cost. Where multipliers are not unique (constraints that
+        depend on each other bind), this is one of several right prices.
+        """
+        return self._prices[0]
+
+    @property
+    def reactive_prices(self) -> Array:
+        """Reactive prices at every bus, currency per Mvarh: `(rows, buses)`."""
+        return self._prices[1]
+
+    @functools.cached_property
+    def price_parts(self) -> PriceParts:
+        """Active prices as `energy + losses + congestion`, each `(rows, buses)`."""
+        return price_parts(self._known, self._grid, self._inputs, self.y, self.prices)
+
+    @functools.cached_property
+    def flows(self) -> Flows:
+        """Power at both ends of every branch, per unit, and its loading in per cent: `(rows, branches)` each."""
+        return compute_flows(self._known, self._grid, self._inputs, self.y)
+
+    @property
+    def loading(self) -> Array:
+        """How loaded every branch is, in per cent of its tightest limit; NaN where it has none."""
+        return self.flows.loading
+
+    @functools.cached_property
+    def _prices(self) -> tuple[Array, Array]:
+        grid = self._grid
+        if self.duals is None:
+            raise FeasiblyError(
+                f"prices are made of multipliers, and a {self.rung[0] if self.rung else 'mean'} answer has none; "
+                "ask for conditioned, polished, solved or auto"
+            )
+        return nodal_prices(grid, self.duals.equality)
+
+    # ---- other forms -----------------------------------------------------------------------------------
+
+    @property
+    def binding(self) -> pd.DataFrame:
+        """The limits that each answer lies on, one line each.
+
+        Columns: `row`; `component` and `id` (a generator, bus or branch of a grid as its file numbers it, else an
+        output by name or an inequality by position); `limit`; `slack`, how much room is left in natural units; and
+        `multiplier`, what one unit more of the limit would save (NaN without multipliers).
+        """
+        from feasibly.answer.forms import binding
+
+        return binding(self)
+
+    def to_xarray(self) -> xr.Dataset:
+        """Everything by name: inputs and outputs, multipliers, and for grids prices by bus and flows by branch."""
+        from feasibly.answer.forms import to_xarray
+
+        return to_xarray(self)
+
+    def to_pandas(self, *, std: bool = False, duals: bool = False, grid: bool = True) -> pd.DataFrame:
+        """One line an instance: outputs by name, cost, violations, outcome and rung, intervals of a certificate.
+
+        Args:
+            std: also the standard deviation of every output, `std_pg_1`.
+            duals: also the multiplier of every constraint, `dual_p_balance_1`.
+            grid: for grids also prices (`price_1`, with multipliers) and flows (`p_from_1`, `loading_1`).
+        """
+        import pandas as pd
+
+        from feasibly.answer.forms import columns
+
+        return pd.DataFrame(dict(columns(self, std=std, duals=duals, grid=grid)))
+
+    @property
+    def _known(self) -> Problem:
+        if self.problem is None:
+            raise FeasiblyError(
+                "this answer was put together without its problem, so nothing in it has a name"
+            )
+        return self.problem
+
+    @property
+    def _grid(self) -> Grid:
+        grid = grid_of(self._known)
+        if grid is None:
+            raise FeasiblyError(
+                f"{self._known.name} is not a grid, so it has no prices and no flows; its multipliers are in `duals`"
+            )
+        return grid
+
+    @property
+    def _inputs(self) -> Array:
+        if self.x is None:
+            raise FeasiblyError("this answer was put together without its inputs, which this needs")
+        return self.x

@@ -6,7 +6,6 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from feasibly.data.schema import (
 from feasibly.data.split import VALIDATION, Keys, Split, first_of_each, row_keys, split_rows
 from feasibly.data.store import Builder
 from feasibly.problem.core import Problem
+from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import describe, rebuild
 from feasibly.solve.outcome import Outcome
@@ -43,16 +43,6 @@ Array = NDArray[np.float64]
 
 class LabelError(FeasiblyError):
     """Rows that could not be solved, or inputs that cannot be."""
-
-
-@dataclass(frozen=True, eq=False)
-class Duals:
-    """Multipliers of every row; signs as in `Solution`. NaN where a row has none."""
-
-    equality: Array
-    inequality: Array
-    lower: Array
-    upper: Array
 
 
 class Dataset:

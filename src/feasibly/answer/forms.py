@@ -1,0 +1,141 @@
+"""Answers in the forms people work with: xarray, columns of a table, and the limits that bind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.record import Answer
+from feasibly.problem.families import grid_of
+from feasibly.problem.flows import equality_names, limits
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+Array = NDArray[np.float64]
+
+ON_THE_LIMIT = 1e-5
+"""Room, in natural units, below which a limit counts as binding."""
+
+
+def _at_buses(answer: Answer) -> Iterator[tuple[str, Array]]:
+    if answer.duals is not None:
+        parts = answer.price_parts
+        yield "price", answer.prices
+        yield "price_energy", parts.energy
+        yield "price_losses", parts.losses
+        yield "price_congestion", parts.congestion
+        yield "reactive_price", answer.reactive_prices
+
+
+def _on_branches(answer: Answer) -> Iterator[tuple[str, Array]]:
+    flows = answer.flows
+    for name in ("p_from", "q_from", "p_to", "q_to", "loading"):
+        yield name, getattr(flows, name)
+
+
+def _scalars(answer: Answer) -> Iterator[tuple[str, NDArray[Any]]]:
+    yield "objective", answer.objective
+    yield "max_equality", answer.max_equality
+    yield "max_inequality", answer.max_inequality
+    yield "outcome", np.array([outcome.name for outcome in answer.outcome], dtype=np.str_)
+    yield "rung", np.array([str(rung) for rung in answer.rung], dtype=np.str_)
+    if answer.gap_limit is not None:
+        yield "gap_limit_percent", np.asarray(answer.gap_limit)
+
+
+def columns(answer: Answer, *, std: bool, duals: bool, grid: bool) -> Mapping[str, NDArray[Any]]:
+    """Named columns of one length, in order."""
+    problem = answer._known
+    here = grid_of(problem)
+    names = answer.output_names
+    found: dict[str, NDArray[Any]] = {name: answer.y[:, i] for i, name in enumerate(names)}
+    found |= dict(_scalars(answer))
+
+    def spread(prefix: str, labels: Any, values: Any) -> None:
+        wide = np.broadcast_to(values, (len(answer), len(labels)))
+        found.update({f"{prefix}_{label}": np.array(wide[:, i]) for i, label in enumerate(labels)})
+
+    for kind, values in (
+        ("std", answer.std if std else None),
+        ("lower", answer.lower),
+        ("upper", answer.upper),
+    ):
+        if values is not None:
+            spread(kind, names, values)
+    if duals and answer.duals is not None:
+        spread("dual", equality_names(problem, here), answer.duals.equality)
+        spread("dual", [limit.name for limit in limits(problem, here)[1]], answer.duals.inequality)
+        spread("dual_lower", names, answer.duals.lower)
+        spread("dual_upper", names, answer.duals.upper)
+    if grid and here is not None:
+        for name, values in _at_buses(answer):
+            spread(name, here.bus_id, values)
+        for name, values in _on_branches(answer):
+            spread(name, here.branch_id, values)
+    return found
+
+
+def to_xarray(answer: Answer) -> xr.Dataset:
+    """Everything in one dataset: dimensions row, input, output; equality and inequality; bus and branch."""
+    import xarray as xr
+
+    problem = answer._known
+    here = grid_of(problem)
+    data: dict[str, Any] = {}
+    coords: dict[str, Any] = {"row": np.arange(len(answer)), "output": list(answer.output_names)}
+    if answer.x is not None:
+        coords["input"] = list(answer.input_names)
+        data["x"] = (("row", "input"), answer.x)
+    for name in ("y", "std", "lower", "upper"):
+        values = getattr(answer, name)
+        if values is not None:
+            data[name] = (("row", "output"), np.broadcast_to(values, answer.y.shape))
+    data |= {name: (("row",), values) for name, values in _scalars(answer)}
+    if answer.duals is not None:
+        coords["equality"] = equality_names(problem, here)
+        coords["inequality"] = [limit.name for limit in limits(problem, here)[1]]
+        data["dual_equality"] = (("row", "equality"), answer.duals.equality)
+        data["dual_inequality"] = (("row", "inequality"), answer.duals.inequality)
+        data["dual_lower"] = (("row", "output"), answer.duals.lower)
+        data["dual_upper"] = (("row", "output"), answer.duals.upper)
+    if here is not None:
+        coords |= {"bus": here.bus_id, "branch": here.branch_id}
+        data |= {name: (("row", "bus"), values) for name, values in _at_buses(answer)}
+        data |= {name: (("row", "branch"), values) for name, values in _on_branches(answer)}
+    attributes = {"problem": problem.name, "seconds": answer.seconds, "warnings": list(answer.warnings)}
+    return xr.Dataset(data, coords=coords, attrs=attributes)
+
+
+def binding(answer: Answer) -> pd.DataFrame:
+    """The limits that answers lie on, one line each; fixed outputs are no limits."""
+    import pandas as pd
+
+    problem, duals = answer._known, answer.duals
+    outputs, rows = limits(problem, grid_of(problem))
+    moving = problem.lower < problem.upper
+    room = [
+        (np.where(moving, answer.y - problem.lower, np.inf), outputs, " minimum", "lower"),
+        (np.where(moving, problem.upper - answer.y, np.inf), outputs, " maximum", "upper"),
+        (-problem.violations(answer._inputs, answer.y), rows, "", "inequality"),
+    ]
+    lines: list[tuple[Any, ...]] = []
+    for slack, what, end, part in room:
+        at = np.argwhere(slack <= ON_THE_LIMIT)
+        prices = np.full(slack.shape, np.nan) if duals is None else getattr(duals, part)
+        for row, i in at:
+            limit = what[i]
+            lines.append(
+                (int(row), limit.component, limit.id, limit.what + end, slack[row, i], prices[row, i])
+            )
+    names = ["row", "component", "id", "limit", "slack", "multiplier"]
+    lines.sort(key=_row)
+    return pd.DataFrame(lines, columns=names)
+
+
+def _row(line: tuple[Any, ...]) -> int:
+    return int(line[0])

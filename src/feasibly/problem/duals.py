@@ -1,0 +1,154 @@
+"""Multipliers of many rows: one record for labels, answers and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr
+
+from feasibly.precision import double
+from feasibly.problem.core import Problem
+
+Array = NDArray[np.float64]
+
+TIGHT = 1e-6
+"""Room, in natural units, below which a constraint may have a multiplier."""
+DEPENDENT = 1e-9
+"""Gradients of unit length are dependent when what is left of one beside the others is shorter than this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Duals:
+    """Multipliers of every row, rows first. NaN where a row has none.
+
+    They belong to the Lagrangian
+
+        objective + equality' c(x, y) + inequality' h(x, y) + lower' (l - y) + upper' (y - u)
+
+    with `c` the equalities, `h` the inequalities and `l`, `u` the bounds of the problem, in its own units; those of
+    inequalities and bounds are never negative. An output fixed by equal bounds has its multiplier in `lower` or
+    `upper`, by sign. The same signs hold for a solver's `Solution`.
+    """
+
+    equality: Array
+    """`(rows, n_equalities)`."""
+    inequality: Array
+    """`(rows, n_inequalities)`."""
+    lower: Array
+    """`(rows, n_outputs)`; zero where there is no lower bound."""
+    upper: Array
+    """`(rows, n_outputs)`; zero where there is no upper bound."""
+
+    def __len__(self) -> int:
+        return len(self.equality)
+
+    def take(self, rows: Any) -> Duals:
+        """These rows alone (positions, a slice or a mask)."""
+        return Duals(*(getattr(self, part.name)[rows] for part in fields(self)))
+
+    def put(self, rows: Any, other: Duals) -> None:
+        """Write the rows of `other` in the places `rows`."""
+        for part in fields(self):
+            getattr(self, part.name)[rows] = getattr(other, part.name)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which rows have multipliers."""
+        parts = (getattr(self, part.name) for part in fields(self))
+        return np.asarray(np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0))
+
+    @staticmethod
+    def nothing(problem: Problem, rows: int) -> Duals:
+        """NaN throughout, to be filled in."""
+        sizes = (problem.n_equalities, problem.n_inequalities, problem.n_outputs, problem.n_outputs)
+        return Duals(*(np.full((rows, size), np.nan) for size in sizes))
+
+
+def with_fixed(problem: Problem, x: Array, y: Array, duals: Duals) -> Duals:
+    """`duals` with those of fixed outputs filled in, by stationarity: nobody who leaves such outputs out knows them."""
+    fixed = np.flatnonzero(problem.lower == problem.upper)
+    if not len(fixed) or not len(x):
+        return duals
+    slope = stationarity(problem, x, y, duals)[:, fixed]
+    lower, upper = duals.lower.copy(), duals.upper.copy()
+    lower[:, fixed] += np.maximum(slope, 0.0)
+    upper[:, fixed] += np.maximum(-slope, 0.0)
+    return replace(duals, lower=lower, upper=upper)
+
+
+def stationarity(problem: Problem, x: Array, y: Array, duals: Duals) -> Array:
+    """The gradient of the Lagrangian in `y`, zero at a solution: `(rows, n_outputs)`."""
+    slope = _slopes(problem)
+    with double():
+        parts = (duals.equality, duals.inequality)
+        free = slope(np.asarray(x), np.asarray(y), *(np.asarray(part) for part in parts))
+        return np.asarray(free) - duals.lower + duals.upper
+
+
+def unique(problem: Problem, x: Array, y: Array) -> NDArray[np.bool_]:
+    """Which rows have one set of multipliers only: the gradients of all constraints that hold with equality at `y` are
+    independent of each other.
+
+    Where they are not, multipliers and prices are one choice of several, and another solver may make another one.
+    """
+    slack = -problem.violations(x, y)
+    found = np.zeros(len(y), dtype=bool)
+    for row in np.flatnonzero(np.isfinite(y).all(axis=1)):
+        moving = (y[row] - problem.lower > TIGHT) & (problem.upper - y[row] > TIGHT)
+        with double():
+            equality, inequality = _jacobians(problem)(x[row], y[row])
+        tight = slack[row] <= TIGHT
+        gradients = np.concatenate([equality, np.asarray(inequality)[tight]])[:, moving]
+        found[row] = _independent(gradients)
+    return found
+
+
+def _independent(gradients: Array) -> bool:
+    if not len(gradients):
+        return True
+    length = np.linalg.norm(gradients, axis=1)
+    if gradients.shape[0] > gradients.shape[1] or (length < DEPENDENT).any():
+        return False
+    (triangle,) = qr((gradients / length[:, None]).T, mode="r", pivoting=True)[:1]
+    return bool(np.abs(np.diag(triangle)).min() > DEPENDENT)
+
+
+def _jacobians(problem: Problem) -> Callable[..., Any]:
+    made: Callable[..., Any] | None = problem.__dict__.get("_constraint_jacobians")
+    if made is not None:
+        return made
+
+    def constraints(x: Any, y: Any) -> tuple[Any, Any]:
+        empty = y[:0]
+        equality = empty if problem.equality is None else problem.equality(x, y)
+        inequality = empty if problem.inequality is None else problem.inequality(x, y)
+        return equality, inequality
+
+    both = jax.jit(jax.jacfwd(constraints, argnums=1))
+    problem.__dict__["_constraint_jacobians"] = both
+    return both
+
+
+def _slopes(problem: Problem) -> Callable[..., Any]:
+    """Compiled once a problem."""
+    made: Callable[..., Any] | None = problem.__dict__.get("_lagrangian_slopes")
+    if made is not None:
+        return made
+
+    def lagrangian(y: Any, x: Any, equality: Any, inequality: Any) -> Any:
+        total = problem.objective(x, y)
+        if problem.equality is not None:
+            total = total + equality @ problem.equality(x, y)
+        if problem.inequality is not None:
+            total = total + inequality @ problem.inequality(x, y)
+        return total
+
+    slope = jax.grad(lagrangian)
+    rows = jax.jit(jax.vmap(lambda x, y, equality, inequality: slope(y, x, equality, inequality)))
+    problem.__dict__["_lagrangian_slopes"] = rows
+    return rows
