@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from feasibly.data.label import label
     from feasibly.data.opfdata import import_opfdata
     from feasibly.data.pglearn import import_pglearn
+    from feasibly.interop.pandapower import from_pandapower
     from feasibly.measure.metrics import Metrics
     from feasibly.problem.core import Problem
     from feasibly.problem.errors import FeasiblyError, ProblemError
@@ -36,6 +37,7 @@ _HOMES = {
     "label": "feasibly.data.label",
     "import_opfdata": "feasibly.data.opfdata",
     "import_pglearn": "feasibly.data.pglearn",
+    "from_pandapower": "feasibly.interop.pandapower",
     "Metrics": "feasibly.measure.metrics",
     "Problem": "feasibly.problem.core",
     "FeasiblyError": "feasibly.problem.errors",
@@ -71,6 +73,7 @@ __all__ = [
     "evaluate",
     "evaluate_proxy",
     "fit",
+    "from_pandapower",
     "import_opfdata",
     "import_pglearn",
     "label",

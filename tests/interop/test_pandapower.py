@@ -1,0 +1,181 @@
+"""pandapower nets against `runopp`, which shares no code with the solver here."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feasibly as fb
+from feasibly.interop._pandapower_write import write_pandapower
+from feasibly.problem.families import grid_of
+from tests.interop.nets import many_kinds, two_bus
+
+pp = pytest.importorskip("pandapower")
+
+
+def _solved(problem: fb.Problem, x: Any = None) -> Any:
+    """A stand-in for an answer, from labels: the writer needs arrays and a problem."""
+    data = fb.label(problem, problem.nominal[None] if x is None else x, jobs=1)
+    assert data.solved.all()
+    grid = grid_of(problem)
+    assert grid is not None
+    lam = -np.asarray(data.duals.equality) / grid.base_mva
+    return SimpleNamespace(
+        x=data.x, y=data.y, objective=data.objective, problem=problem, duals=data.duals,
+        prices=lam[:, : grid.n_buses], reactive_prices=lam[:, grid.n_buses :], outcome=[None] * len(data.x),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def solved() -> tuple[Any, Any, Any]:
+    """The net of many kinds, our optimum of it, and the net after `runopp`."""
+    net = many_kinds()
+    answer = _solved(fb.from_pandapower(net))
+    theirs = copy.deepcopy(net)
+    pp.runopp(
+        theirs, numba=False, PDIPM_COSTTOL=1e-9, PDIPM_GRADTOL=1e-8, PDIPM_COMPTOL=1e-9, OPF_VIOLATION=1e-9
+    )
+    return net, answer, theirs
+
+
+def test_the_optimum_is_that_of_runopp(solved: tuple[Any, Any, Any]) -> None:
+    _, answer, theirs = solved
+    assert answer.objective[0] == pytest.approx(theirs.res_cost, rel=1e-7)
+
+
+def test_every_result_table_is_that_of_runopp(solved: tuple[Any, Any, Any]) -> None:
+    net, answer, theirs = solved
+    mine = copy.deepcopy(net)
+    write_pandapower(answer, mine)
+    tables = [key for key in theirs if key.startswith("res_") and key != "res_cost" and len(theirs[key])]
+    assert {"res_bus", "res_gen", "res_sgen", "res_ext_grid", "res_line", "res_trafo", "res_trafo3w"} <= set(
+        tables
+    )
+    for key in tables:
+        assert list(mine[key].columns) == list(theirs[key].columns)
+        assert mine[key].index.equals(theirs[key].index)
+        for column in theirs[key]:
+            np.testing.assert_allclose(
+                mine[key][column], theirs[key][column], rtol=2e-3, atol=2e-3, err_msg=f"{key}.{column}"
+            )
+    assert mine.OPF_converged
+    # What was given is not touched.
+    for table in ("bus", "gen", "sgen", "load", "ext_grid", "trafo3w", "ward"):
+        assert mine[table].equals(net[table])
+
+
+def test_a_row_of_other_loads_is_that_of_runopp_with_those_loads(solved: tuple[Any, Any, Any]) -> None:
+    net, answer, _ = solved
+    changed = copy.deepcopy(net)
+    changed.load.loc[0, "p_mw"] = 17.0
+    changed.sgen.loc[1, ["p_mw", "q_mvar"]] = 1.0, 0.1
+    problem = answer.problem
+    there = fb.from_pandapower(changed)
+    other = _solved(problem, there.nominal[None])
+    write_pandapower(other, net)
+    pp.runopp(changed, numba=False)
+    assert net.res_cost == pytest.approx(changed.res_cost, rel=1e-6)
+    assert net.res_load.p_mw[0] == pytest.approx(17.0)
+    assert net.res_sgen.p_mw[1] == pytest.approx(0.9)
+    np.testing.assert_allclose(net.res_bus.p_mw, changed.res_bus.p_mw, atol=0.01)
+
+
+def test_phase_shifts_turn_angles_and_nothing_else(solved: tuple[Any, Any, Any]) -> None:
+    net, answer, _ = solved
+    turned = many_kinds(shift=150.0)
+    write_pandapower(answer, net)
+    write_pandapower(_solved(fb.from_pandapower(turned)), turned)
+    assert turned.res_cost == pytest.approx(net.res_cost, rel=1e-7)
+    beyond = [10, 11, 12, 15]
+    np.testing.assert_allclose(
+        turned.res_bus.va_degree[beyond], net.res_bus.va_degree[beyond] - 150.0, atol=1e-3
+    )
+    assert net.res_bus.va_degree[3] == turned.res_bus.va_degree[3] == pytest.approx(7.0)
+
+
+def test_slack_voltage_fixed_or_free() -> None:
+    """Free can only cost less; its optimum is that of an external grid that says it is controllable."""
+    net = many_kinds()
+    fixed, free = (
+        _solved(fb.from_pandapower(net, slack_voltage=how)).objective[0] for how in ("fixed", "free")
+    )
+    assert free < fixed
+    net.ext_grid["controllable"] = True
+    assert _solved(fb.from_pandapower(net)).objective[0] == pytest.approx(free, rel=1e-9)
+
+
+def test_flow_limits_on_current_or_power() -> None:
+    net = many_kinds()
+    current, power = (grid_of(fb.from_pandapower(net, flow_limit=how)) for how in ("current", "power"))
+    assert current is not None
+    assert power is not None
+    np.testing.assert_array_equal(current.current, power.rate)
+    assert np.isinf(current.rate).all()
+    assert np.isinf(power.current).all()
+
+
+def test_the_net_is_left_as_it_was() -> None:
+    net = many_kinds()
+    before = copy.deepcopy(net)
+    fb.from_pandapower(net)
+    assert pp.toolbox.nets_equal(net, before)
+
+
+def test_elements_that_cannot_be_modelled_are_all_named() -> None:
+    net = two_bus()
+    pp.create_asymmetric_load(net, 1, 0.1, 0.1, 0.1)
+    pp.create_svc(net, 1, 1.0, -10.0, 1.0, 100.0)
+    net.load.loc[0, "const_z_p_percent"] = 30.0
+    with pytest.raises(fb.ProblemError) as error:
+        fb.from_pandapower(net)
+    assert {fault.where for fault in error.value.faults} == {"asymmetric_load 0", "svc 0", "load 0"}
+
+
+def test_crossed_limits_and_doubled_costs_are_all_named() -> None:
+    net = two_bus()
+    net.bus.loc[1, "min_vm_pu"] = 1.2
+    net.ext_grid.loc[0, "min_q_mvar"] = 60.0
+    pp.create_poly_cost(net, 0, "ext_grid", cp1_eur_per_mw=2.0, check=False)
+    with pytest.raises(fb.ProblemError) as error:
+        fb.from_pandapower(net)
+    assert [fault.where for fault in error.value.faults] == ["bus 1", "ext_grid 0", "ext_grid 0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"slack_voltage": "loose"}, "fixed or free"), ({"flow_limit": "heat"}, "current or power")],
+)
+def test_options_that_do_not_exist(arguments: dict[str, str], words: str) -> None:
+    with pytest.raises(fb.FeasiblyError, match=words):
+        fb.from_pandapower(two_bus(), **arguments)
+
+
+def test_things_that_are_no_net() -> None:
+    with pytest.raises(fb.FeasiblyError, match="got dict"):
+        fb.from_pandapower({})
+    with pytest.raises(fb.FeasiblyError, match="no buses"):
+        fb.from_pandapower(pp.create_empty_network())
+
+
+def test_another_net_is_not_written_to(solved: tuple[Any, Any, Any]) -> None:
+    _, answer, _ = solved
+    with pytest.raises(fb.ProblemError, match="differs"):
+        write_pandapower(answer, two_bus())
+
+
+def test_a_cost_of_an_element_out_of_service_is_nobodys() -> None:
+    """In pandapower 3.5 it lands on the last generator, whoever that is."""
+    net = two_bus()
+    pp.create_gen(
+        net, 1, 1.0, min_p_mw=0, max_p_mw=3, min_q_mvar=-1, max_q_mvar=1, in_service=False, controllable=True
+    )
+    pp.create_gen(net, 1, 1.0, min_p_mw=0, max_p_mw=3, min_q_mvar=-1, max_q_mvar=1, controllable=True)
+    pp.create_poly_cost(net, 1, "gen", cp1_eur_per_mw=0.5)
+    pp.create_poly_cost(net, 0, "gen", cp1_eur_per_mw=99.0)
+    grid = grid_of(fb.from_pandapower(net))
+    assert grid is not None
+    np.testing.assert_allclose(grid.cost[:, 1], [1.0 * 10, 0.5 * 10])
