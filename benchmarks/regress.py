@@ -4,9 +4,9 @@
     python benchmarks/regress.py --source ../old --source . --out FILE.json       old and new, interleaved
 
 Labels are made once and kept in `--labels`. Each tree fits in a process of its own, through the public API; then every
-answer is asked for five times, the trees taking turns, and the median is kept. Times are processor seconds, which a busy
-machine disturbs less, with the wall clock beside them. The answers of all trees are measured by the code beside this
-file, not by their own.
+answer is asked for five times, the trees taking turns, and the median is kept. Times are processor seconds, which a
+busy machine disturbs less, with the wall clock beside them. The answers of all trees are measured by the code beside
+this file, not by their own.
 """
 
 from __future__ import annotations

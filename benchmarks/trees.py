@@ -157,14 +157,28 @@ class Worker:
         return {"seconds": seconds, "cpu_seconds": cpu, "arrays": True}
 
     def label(self, x: Any, out: str) -> dict[str, Any]:
-        """Solve rows in this process: the solver's own seconds, and the share of the clock that was ours."""
+        """Solve rows in this process: the solver's own seconds, and processor seconds a row.
+
+        Those are counted between blocks, so that making the solver is left out; where all rows are one block, they are
+        the wall clock's seconds times the share of it that was ours.
+        """
         import numpy as np
 
+        marks: list[tuple[int, float]] = []
+
+        def mark(progress: Any) -> None:
+            if progress.stage == "solving":
+                marks.append((progress.done, time.process_time()))
+
         began, used = time.perf_counter(), time.process_time()
-        found = self.fb.label(self.data.problem, x, jobs=1)
-        share = (time.process_time() - used) / (time.perf_counter() - began)
+        found = self.fb.label(self.data.problem, x, jobs=1, progress=mark)
+        share = min((time.process_time() - used) / (time.perf_counter() - began), 1.0)
+        cpu = float(found.seconds.mean()) * share
+        counted = marks[-1][0] - marks[0][0]
+        if counted >= len(x) // 2:
+            cpu = (marks[-1][1] - marks[0][1]) / counted
         np.savez(out, seconds=found.seconds, objective=found.objective, solved=found.solved, y=found.y)
-        return {"cpu_share": min(share, 1.0), "outcomes": found.outcomes(), "arrays": True}
+        return {"cpu_seconds_a_row": cpu, "outcomes": found.outcomes(), "arrays": True}
 
 
 def serve() -> None:
