@@ -76,7 +76,7 @@ def study(problem: fb.Problem, data: fb.Dataset, method: str, budget: float, spl
     ]
     say(f"{method}: coverage over {splits} splits")
     spread, source = predictive_spread(proxy.model, data.x[rest[:M]], DRAWS, 0)
-    stated = promise.spread_from_moments(spread.mean, proxy.model.predict(data.x[rest[:M]]).std ** 2)
+    stated = promise.Spread(spread.mean, proxy.model.predict(data.x[rest[:M]]).std ** 2)
     return {
         "method": method,
         "train_seconds": proxy.record.train_seconds,
@@ -270,7 +270,7 @@ def convergence(problem: fb.Problem, proxy: fb.Proxy, data: fb.Dataset, rest: np
     spread, _ = predictive_spread(proxy.model, x, DRAWS, 1)
     found: dict[str, Any] = {"instances": [], "draws": []}
     for count in (10, 20, 50, 100, 200, 500, M):
-        part = promise.spread_from_moments(spread.mean[:count], spread.variance[:count])
+        part = promise.Spread(spread.mean[:count], spread.variance[:count])
         report = promise.measure_alpha(part, y[:count], resamples=2)
         error = np.abs(y[:count] - spread.mean[:count]).mean(axis=0)
         found["instances"].append({"count": count, **_blocks(problem, error, report)})

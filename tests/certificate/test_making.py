@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import certificate_tables
 import feasibly as fb
 from feasibly import promise
 from feasibly.certificate import CertificateError
@@ -373,16 +373,9 @@ def test_cross_refuses_what_it_cannot_promise(toy_data: Dataset) -> None:
 
 
 def test_the_page_shows_the_stored_result() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "certificate_tables", ROOT / "benchmarks" / "certificate_tables.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     page = (ROOT / "docs" / "guarantees.md").read_text()
     result = json.loads((ROOT / "benchmarks" / "results" / "certificates.json").read_text())
-    assert module.insert(page, module.render(result)) == page
+    assert certificate_tables.insert(page, certificate_tables.render(result)) == page
     guarantee = promise.cv_plus(np.zeros(512), np.zeros((8, 1)), np.repeat(np.arange(8), 64), 0.95).guarantee
     assert f"with 512 labels {100 * guarantee:.1f} % at a nominal 95 %" in page
     for methods in result["cases"].values():

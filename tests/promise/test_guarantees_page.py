@@ -1,29 +1,22 @@
 """The page of guarantees says what was measured, and what it shows runs."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from feasibly.promise import coverage_range, implied_range
+import bound_coverage
+from certificate_tables import implied_range
+from feasibly.promise import coverage_range
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
 RESULT = json.loads((ROOT / "benchmarks" / "results" / "coverage.json").read_text())
 
 
-def _benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_coverage", ROOT / "benchmarks" / "coverage.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_tables_are_those_of_the_stored_result() -> None:
-    benchmark = _benchmark()
-    assert benchmark.insert(PAGE, benchmark.render(RESULT)) == PAGE
+    assert bound_coverage.insert(PAGE, bound_coverage.render(RESULT)) == PAGE
 
 
 def test_the_stored_result_is_complete_and_keeps_its_word() -> None:
@@ -48,7 +41,7 @@ def test_the_hypothesis_is_shown_holding_and_failing() -> None:
 
 
 def test_a_fresh_small_run_has_the_stored_shape() -> None:
-    fresh = _benchmark().run(repetitions=20, seed=3)
+    fresh = bound_coverage.run(repetitions=20, seed=3)
     assert fresh.keys() == RESULT.keys()
     assert len(fresh["simple"]) == len(RESULT["simple"])
 

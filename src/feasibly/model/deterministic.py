@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.arrays import padded
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.networks import Architecture
-from feasibly.model.posterior import _padded
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap
 
@@ -35,7 +35,7 @@ class Network(Model):
     def predict(self, x: Array) -> Belief:
         """The answer, with the same spread for every row."""
         scaled = self.inputs.apply(np.asarray(x, dtype=np.float64)).astype(np.float32)
-        z = _forward(self.architecture)(jnp.asarray(self.parameters), _padded(scaled))
+        z = _forward(self.architecture)(jnp.asarray(self.parameters), padded(scaled))
         mean = self.outputs.answers(np.asarray(z)[: len(scaled)])
         return Belief(mean, np.broadcast_to(np.sqrt(self.covariance.variance), mean.shape).copy())
 

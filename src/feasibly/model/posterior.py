@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.arrays import RunningMoments, padded
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.networks import Architecture
 from feasibly.model.scale import Scale
@@ -47,20 +48,16 @@ class BayesianNetwork(Model):
 
     def moments(self, x: Array, count: int, seed: int) -> tuple[Array, Array]:
         """Mean and variance over draws, each `(rows, n_outputs)`; the draws themselves are never kept."""
-        mean = np.zeros((len(x), self.architecture.n_outputs))
-        squares = np.zeros_like(mean)
-        for i, answer in enumerate(self.draws(x, count, seed), start=1):
-            # Welford's update: no difference of large sums.
-            change = answer - mean
-            mean += change / i
-            squares += change * (answer - mean)
-        return mean, squares / max(count, 1)
+        found = RunningMoments()
+        for answer in self.draws(x, count, seed):
+            found.add(answer)
+        return found.mean, found.variance
 
     def draws(self, x: Array, count: int, seed: int) -> Iterator[Array]:
         """One column of the paper's posterior prediction matrix after another, for all rows at once."""
         forward = _forward(self.architecture)
         scaled = self.inputs.apply(np.asarray(x, dtype=np.float64)).astype(np.float32)
-        rows = _padded(scaled)
+        rows = padded(scaled)
         mean, log_std, key = jnp.asarray(self.mean), jnp.asarray(self.log_std), jax.random.key(seed)
         for i in range(count):
             yield self.outputs.answers(np.asarray(forward(mean, log_std, key, i, rows))[: len(scaled)])
@@ -128,12 +125,3 @@ def _forward(architecture: Architecture) -> Callable[..., jax.Array]:
         return architecture.forward(mean + jnp.exp(log_std) * noise, x)
 
     return jax.jit(forward)
-
-
-def _padded(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Repeat the last row up to a power of two (or of 1024), so that few shapes are ever compiled."""
-    count = max(len(rows), 1)
-    wanted = 1 << (count - 1).bit_length() if count <= 1024 else -(-count // 1024) * 1024
-    if len(rows) in (0, wanted):
-        return rows
-    return np.concatenate([rows, np.repeat(rows[-1:], wanted - len(rows), axis=0)])

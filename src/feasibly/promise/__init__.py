@@ -6,7 +6,6 @@
 - The next instance: `calibrate` and `calibrate_scores` (split conformal), `jackknife_plus` and `cv_plus`
   (from the training labels).
 - Whether a promise may be attached to a batch of inputs: `learn_reference`, `check_batch`.
-- Whether the bounds hold as often as they say: `simulate_coverage`.
 
 `docs/guarantees.md` says in words what each promises, what it assumes and when it is void.
 """
@@ -15,7 +14,6 @@ from feasibly.promise._check import PromiseError, TooFewLabelsError, labels_need
 from feasibly.promise._plain import from_plain, to_plain
 from feasibly.promise.betting import betting, tightest
 from feasibly.promise.conformal import Region, ScoreLimit, calibrate, calibrate_scores, coverage_range
-from feasibly.promise.coverage import simulate_coverage
 from feasibly.promise.cross import CrossIntervals, cv_plus, jackknife_plus
 from feasibly.promise.exchange import BatchCheck, Outside, Reference, check_batch, learn_reference
 from feasibly.promise.mean import (
@@ -23,18 +21,14 @@ from feasibly.promise.mean import (
     bernstein,
     empirical_bernstein,
     hoeffding,
-    implied_range,
     maurer_pontil,
     mpv_bernstein,
 )
 from feasibly.promise.variance import (
     AlphaReport,
     Spread,
-    join_draws,
-    join_instances,
     measure_alpha,
     measure_spread,
-    spread_from_moments,
 )
 
 __all__ = [
@@ -59,18 +53,13 @@ __all__ = [
     "empirical_bernstein",
     "from_plain",
     "hoeffding",
-    "implied_range",
     "jackknife_plus",
-    "join_draws",
-    "join_instances",
     "labels_needed",
     "learn_reference",
     "maurer_pontil",
     "measure_alpha",
     "measure_spread",
     "mpv_bernstein",
-    "simulate_coverage",
-    "spread_from_moments",
     "tightest",
     "to_plain",
 ]

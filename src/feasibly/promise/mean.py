@@ -235,35 +235,3 @@ def mpv_bernstein(
 def _bernstein_epsilon(sample: Sample, variance: Array) -> Array:
     log = math.log(2.0 / sample.delta)
     return np.sqrt(2.0 * variance * log / sample.count) + 2.0 * sample.range * log / (3.0 * sample.count)
-
-
-def implied_range(
-    epsilon: float, count: int, confidence: float = 0.95, *, method: str = "hoeffding", variance: float = 0.0
-) -> float:
-    """The R at which a bound on `count` errors comes out as `epsilon`: for reading published figures.
-
-    For the Bernstein bounds `variance` is what stands under the root; at 0 the answer is the largest R that
-    the figure allows. `method` is `hoeffding`, `empirical-bernstein`, `bernstein` (two-sided) or
-    `bernstein-one-sided` (as the paper writes it).
-
-    Raises:
-        PromiseError: when the variance alone already exceeds `epsilon`, or the method is not one of these.
-    """
-    delta = 1.0 - check_confidence(confidence)
-    if method == "hoeffding":
-        return epsilon / math.sqrt(math.log(2.0 / delta) / (2.0 * count))
-    sides = {
-        "empirical-bernstein": (3.0, 3.0),
-        "bernstein": (2.0, 2.0 / 3.0),
-        "bernstein-one-sided": (1.0, 2.0 / 3.0),
-    }
-    if method not in sides:
-        raise PromiseError(
-            f"No range can be read off {method!r}; choose hoeffding or one of {', '.join(sides)}."
-        )
-    events, factor = sides[method]
-    log = math.log(events / delta)
-    rest = epsilon - math.sqrt(2.0 * variance * log / count)
-    if rest < 0:
-        raise PromiseError(f"A variance of {variance:g} alone gives more than epsilon = {epsilon:g}.")
-    return rest * count / (factor * log)

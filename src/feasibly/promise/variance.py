@@ -19,12 +19,13 @@ constant is what honesty gives, and overconfidence shows as alpha above it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from feasibly.arrays import RunningMoments
 from feasibly.promise._check import (
     Array,
     Flags,
@@ -64,65 +65,21 @@ class Spread:
         return _ratio(np.minimum(self.draw_mean.var(axis=0), self.mpv), self.mpv)
 
 
-def measure_spread(predictions: ArrayLike) -> Spread:
-    """Reduce predictions of shape `(draws, instances, outputs)`, or `(draws, instances)` for one output."""
-    values = check_array(predictions, "predictions", (2, 3))
-    if values.ndim == 2:
-        values = values[:, :, None]
-    if len(values) < 2:
+def measure_spread(draws: Iterable[ArrayLike]) -> Spread:
+    """Reduce posterior draws of shape `(instances, outputs)`, one in memory at a time.
+
+    `draws` may be an array `(draws, instances, outputs)`, or anything that gives one draw after another.
+    """
+    found, averages = RunningMoments(), []
+    for draw in draws:
+        values = check_array(draw, "a posterior draw", (2,))
+        if found.count and values.shape != found.mean.shape:
+            raise PromiseError(f"Draws must have one shape, not {found.mean.shape} and {values.shape}.")
+        found.add(values)
+        averages.append(values.mean(axis=0))
+    if found.count < 2:
         raise PromiseError("A predictive variance needs at least two posterior draws.")
-    return Spread(values.mean(axis=0), values.var(axis=0), values.mean(axis=1))
-
-
-def spread_from_moments(mean: ArrayLike, variance: ArrayLike) -> Spread:
-    """A closed-form posterior's means and variances, each `(instances, outputs)` or `(instances,)`."""
-    first = check_array(mean, "mean")
-    second = check_array(variance, "variance")
-    check_same_shape(first, second, "mean and variance")
-    if (second < 0).any():
-        raise PromiseError("A predictive variance must not be negative.")
-    if first.ndim == 1:
-        first, second = first[:, None], second[:, None]
-    return Spread(first, second)
-
-
-def join_instances(parts: Sequence[Spread]) -> Spread:
-    """One spread from blocks of instances, all under the same draws in the same order."""
-    if not parts:
-        raise PromiseError("There are no blocks to join.")
-    means = [part.draw_mean for part in parts]
-    joined: Array | None = None
-    if all(mean is not None for mean in means):
-        if len({mean.shape for mean in means if mean is not None}) > 1:
-            raise PromiseError("All blocks of instances must have the same draws and outputs.")
-        sizes = np.array([len(part.mean) for part in parts], dtype=np.float64)
-        joined = np.tensordot(
-            sizes / sizes.sum(), np.stack([mean for mean in means if mean is not None]), axes=1
-        )
-    return Spread(
-        np.concatenate([part.mean for part in parts]),
-        np.concatenate([part.variance for part in parts]),
-        joined,
-    )
-
-
-def join_draws(parts: Sequence[Spread]) -> Spread:
-    """One spread from blocks of draws on the same instances, so that no full matrix is ever held."""
-    if not parts:
-        raise PromiseError("There are no blocks to join.")
-    means = [part.draw_mean for part in parts if part.draw_mean is not None]
-    if len(means) < len(parts):
-        raise PromiseError("Only spreads measured from draws can be joined over draws.")
-    if len({part.mean.shape for part in parts}) > 1:
-        raise PromiseError("All blocks of draws must have the same instances and outputs.")
-    weights = np.array([len(mean) for mean in means], dtype=np.float64)
-    weights /= weights.sum()
-    mean = sum(weight * part.mean for weight, part in zip(weights, parts, strict=True))
-    variance = sum(
-        weight * (part.variance + (part.mean - mean) ** 2)
-        for weight, part in zip(weights, parts, strict=True)
-    )
-    return Spread(np.asarray(mean), np.asarray(variance), np.concatenate(means))
+    return Spread(found.mean, found.variance, np.stack(averages))
 
 
 @dataclass(frozen=True, eq=False)

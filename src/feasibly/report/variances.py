@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import promise
+from feasibly.arrays import RunningMoments
 from feasibly.data.dataset import Dataset
 from feasibly.promise import AlphaReport, Spread
 from feasibly.proxy import Proxy
@@ -52,19 +53,15 @@ def examine(
     """Draw from the posterior on unseen labelled rows, one draw in memory at a time."""
     rows = np.flatnonzero(data.solved & data.unseen(proxy.keys))[:tests]
     x, truth = data.x[rows], data.y[rows]
-    mean, squares = np.zeros_like(truth), np.zeros_like(truth)
-    averages: list[Array] = []
-    kept = []
-    for count, answer in enumerate(proxy.model.draws(x, draws, seed), start=1):
-        change = answer - mean
-        mean += change / count
-        squares += change * (answer - mean)
+    found, averages, kept = RunningMoments(), [], []
+    for answer in proxy.model.draws(x, draws, seed):
+        found.add(answer)
         averages.append(answer.mean(axis=0))
-        if count in checkpoints and count > 1:
-            kept.append((count, Spread(mean.copy(), squares / count, np.stack(averages))))
-    spread = Spread(mean, squares / len(averages), np.stack(averages))
+        if found.count in checkpoints and found.count > 1:
+            kept.append((found.count, Spread(found.mean.copy(), found.variance, np.stack(averages))))
+    spread = Spread(found.mean, found.variance, np.stack(averages))
     alpha = promise.measure_alpha(spread, truth, resamples=200)
-    return Examination(proxy, x, truth, spread, len(averages), alpha, tuple(kept))
+    return Examination(proxy, x, truth, spread, found.count, alpha, tuple(kept))
 
 
 def block_variances(found: Examination) -> dict[str, dict[str, float]]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import promise
+from feasibly.arrays import RunningMoments
 from feasibly.certificate.record import CertificateError
 from feasibly.certificate.sentences import NO_RANGE
 from feasibly.measure.metrics import measure_rows
@@ -133,22 +134,15 @@ def predictive_spread(model: Model, x: Array, draws: int, seed: int) -> tuple[Sp
     """
     belief = model.predict(x)
     try:
-        mean, squares = np.zeros_like(belief.mean), np.zeros_like(belief.mean)
-        by_draw = []
-        for i, drawn in enumerate(model.draws(x, draws, seed), start=1):
-            change = drawn - mean
-            mean += change / i
-            squares += change * (drawn - mean)
-            by_draw.append(drawn.mean(axis=0))
-        variance = squares / len(by_draw)
-        # Rounding is no spread: an output that never moved in training has none.
-        variance[variance < (_ROUNDING * np.maximum(1.0, np.abs(mean))) ** 2] = 0.0
-        over = np.stack(by_draw)
-        still = variance.max(axis=0, initial=0.0) == 0.0
-        over[:, still] = 0.0
-        return Spread(belief.mean, variance, over), f"{draws} posterior draws"
+        found = promise.measure_spread(model.draws(x, draws, seed))
     except NoPosteriorError:
         return Spread(belief.mean, belief.std**2), "the stated variance of a model without a posterior"
+    assert found.draw_mean is not None
+    # Rounding is no spread: an output that never moved in training has none.
+    rounding = (_ROUNDING * np.maximum(1.0, np.abs(found.mean))) ** 2
+    variance = np.where(found.variance < rounding, 0.0, found.variance)
+    over = np.where(variance.max(axis=0, initial=0.0) == 0.0, 0.0, found.draw_mean)
+    return Spread(belief.mean, variance, over), f"{draws} posterior draws"
 
 
 def metric_spread(problem: Problem, model: Model, x: Array, draws: int, seed: int) -> Spread | None:
@@ -157,20 +151,16 @@ def metric_spread(problem: Problem, model: Model, x: Array, draws: int, seed: in
     That of the gap is the variance of the cost over the square of its mean: the optimal cost does not vary over draws,
     and where it is unknown the draws' mean stands for it.
     """
-    shape = (len(x), len(METRICS))
-    mean, squares, count = np.zeros(shape), np.zeros(shape), 0
+    found = RunningMoments()
     try:
-        for count, drawn in enumerate(model.draws(x, draws, seed), start=1):
-            found = measure_rows(problem, x, drawn)
-            values = np.stack([found.objective, found.max_eq, found.max_ineq], axis=1)
-            change = values - mean
-            mean += change / count
-            squares += change * (values - mean)
+        for drawn in model.draws(x, draws, seed):
+            rows = measure_rows(problem, x, drawn)
+            found.add(np.stack([rows.objective, rows.max_eq, rows.max_ineq], axis=1))
     except NoPosteriorError:
         return None
-    variance = squares / max(count, 1)
-    variance[:, 0] *= (100.0 / np.maximum(np.abs(mean[:, 0]), np.finfo(np.float64).tiny)) ** 2
-    return Spread(mean, variance)
+    variance = found.variance
+    variance[:, 0] *= (100.0 / np.maximum(np.abs(found.mean[:, 0]), np.finfo(np.float64).tiny)) ** 2
+    return Spread(found.mean, variance)
 
 
 def beyond_tolerance(truth: Array, y: Array) -> Array:

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.promise._check import Array, PromiseError
-from feasibly.promise.betting import betting
-from feasibly.promise.mean import (
+from feasibly.promise import (
     MeanBound,
     bernstein,
+    betting,
     empirical_bernstein,
     hoeffding,
     maurer_pontil,
     mpv_bernstein,
 )
+
+Array = NDArray[np.float64]
 
 TABLE = np.dtype(
     [
@@ -100,7 +101,7 @@ def posterior_distribution(name: str, overconfidence: float, *, spread: float = 
     1 + overconfidence.
     """
     if overconfidence <= 0:
-        raise PromiseError("overconfidence must be positive.")
+        raise ValueError("overconfidence must be positive.")
     mean, square = _folded_moments(spread)
 
     def draw(rng: np.random.Generator, count: int, reps: int) -> Draw:
@@ -116,7 +117,7 @@ def standard_bounds(*, alpha: float = 2.0) -> dict[str, BoundFunction]:
 
     def hypothetical(draw: Draw, confidence: float) -> MeanBound:
         if draw.mpv is None:
-            raise PromiseError("mpv-bernstein needs errors of a posterior: use `posterior_distribution`.")
+            raise ValueError("mpv-bernstein needs errors of a posterior: use `posterior_distribution`.")
         return mpv_bernstein(draw.errors, 1.0, draw.mpv, confidence, alpha=alpha)
 
     return {
@@ -155,7 +156,7 @@ def simulate_coverage(
     from scipy.stats import binom
 
     if repetitions < 1:
-        raise PromiseError("At least one repetition is needed.")
+        raise ValueError("At least one repetition is needed.")
     rows = []
     for index, distribution in enumerate(distributions):
         for count in counts:

@@ -1,7 +1,7 @@
 """How often each bound on a mean error covers the true mean, and how wide it is.
 
-    python benchmarks/coverage.py               simulate, print, write benchmarks/results/coverage.json
-    python benchmarks/coverage.py --docs        also write the tables into docs/guarantees.md
+    python benchmarks/bound_coverage.py               simulate, print, write benchmarks/results/coverage.json
+    python benchmarks/bound_coverage.py --docs        also write the tables into docs/guarantees.md
 
 One core, well under a minute.
 """
@@ -21,8 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from feasibly.promise import MeanBound, hoeffding, simulate_coverage
-from feasibly.promise.coverage import Draw, posterior_distribution, simple_distributions, standard_bounds
+from feasibly.promise import MeanBound, hoeffding
+from simulated import (
+    Draw,
+    posterior_distribution,
+    simple_distributions,
+    simulate_coverage,
+    standard_bounds,
+)
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "coverage.json"
