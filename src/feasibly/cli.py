@@ -16,6 +16,7 @@ from feasibly._cli import data_commands, model_commands, report_commands, signal
 from feasibly._cli.certify_command import certify
 from feasibly._cli.console import say
 from feasibly._cli.demo import demo
+from feasibly._cli.serve_command import serve
 from feasibly._version import __version__
 from feasibly.problem.errors import FeasiblyError
 
@@ -120,6 +121,7 @@ app.command("predict", short_help="answer the rows of a file")(model_commands.pr
 app.command("evaluate", short_help="measure answers against solved instances")(model_commands.evaluate)
 app.command("certify", short_help="say what may be promised of the answers")(certify)
 app.command("compare", short_help="every method and answer in one table")(report_commands.compare)
+app.command("serve", short_help="answers over HTTP, and a page to ask for them")(serve)
 app.command("reproduce", short_help="the paper's tables and figures, by name")(report_commands.reproduce)
 
 

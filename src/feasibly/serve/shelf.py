@@ -1,0 +1,201 @@
+"""Models that may be served: named at the start, loaded and unloaded while the server runs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.record import Answer
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.families import grid_of
+from feasibly.problem.grid import Grid
+from feasibly.proxy import Proxy
+from feasibly.serve.batching import How
+
+Array = NDArray[np.float64]
+
+log = logging.getLogger("feasibly.serve")
+
+WARM = (1, 16, 256)
+"""Rows asked for before a model counts as ready: a size of each kind that answering compiles code for."""
+DESCRIPTION = "proxy.json"
+"""What makes a folder a model."""
+
+
+class Served:
+    """A model in memory, ready to be asked."""
+
+    def __init__(self, name: str, proxy: Proxy) -> None:
+        self.name = name
+        self.proxy = proxy
+        # A batch holds rows of many clients. A promise is about the rows of one, so it is attached to those later.
+        self._bare = copy.copy(proxy)
+        self._bare.certificate = None
+        self.digest = proxy.digest()
+        self.warm_seconds = float("nan")
+        self.position = {name: i for i, name in enumerate(self.problem.input_names)}
+        self.proves = "prove" in inspect.signature(Proxy.predict).parameters
+        self.page: dict[str, Any] = {}
+        """What the page has worked out about it, once."""
+
+    @property
+    def problem(self) -> Problem:
+        """What it answers."""
+        return self.proxy.problem
+
+    @property
+    def grid(self) -> Grid | None:
+        """The grid behind it, if there is one."""
+        return grid_of(self.problem)
+
+    def predict(self, x: Array, how: How) -> Answer:
+        """Answer rows, of one client or many, without a promise."""
+        # `auto` asks the certificate how far up each row has to climb.
+        asked = self.proxy if how.answer == "auto" else self._bare
+        more: dict[str, Any] = {"prove": True} if how.prove else {}
+        return asked.predict(x, how.answer, tolerance=how.tolerance, **more)
+
+    def promise(self, found: Answer, x: Array, how: How) -> Answer:
+        """The same answer with what is promised of it, where the model carries a certificate."""
+        made = self.proxy.certificate
+        if made is None or found.lower is not None:
+            return found
+        defaults = inspect.signature(Proxy.predict).parameters
+        return made.attach(
+            found, x, how.answer, names=self.problem.input_names, tolerance=how.tolerance,
+            seed=defaults["seed"].default, draws=defaults["draws"].default,
+        )  # fmt: skip
+
+    def warm(self, sizes: Sequence[int] = WARM) -> None:
+        """Compile what answering needs, by answering batches of these sizes."""
+        began = time.perf_counter()
+        generator = np.random.Generator(np.random.Philox(key=0))
+        low, high = self.range
+        for rows in sizes:
+            x = low + generator.random((rows, self.problem.n_inputs)) * (high - low)
+            self.predict(x, How())
+        self.warm_seconds = time.perf_counter() - began
+
+    @property
+    def range(self) -> tuple[Array, Array]:
+        """Between which inputs lie: as declared, or a tenth around nominal where nothing is."""
+        if self.proxy.box is not None:
+            return self.proxy.box
+        reach = 0.1 * np.maximum(np.abs(self.problem.nominal), 0.1)
+        return self.problem.nominal - reach, self.problem.nominal + reach
+
+
+class Shelf:
+    """Which names there are, where they come from, and which are loaded.
+
+    `sources` are model folders, and folders of model folders: what stands in one of the latter may be loaded by its
+    name at any time. Nothing else can be.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Path] = (),
+        ready: Mapping[str, Proxy] | None = None,
+        *,
+        warm: Sequence[int] = WARM,
+    ) -> None:
+        self._warm = tuple(warm)
+        self._folders: dict[str, Path] = {}
+        self._roots: list[Path] = []
+        self._given = dict(ready or {})
+        self.served: dict[str, Served] = {}
+        self.troubles: dict[str, str] = {}
+        """Why a model could not be loaded."""
+        self.loading: set[str] = set()
+        for source in sources:
+            self._add(source)
+        if not self.names():
+            raise FeasiblyError("there is no model to serve; name at least one folder that train wrote")
+
+    def _add(self, source: Path) -> None:
+        folder = source.resolve()
+        if not folder.is_dir():
+            raise FeasiblyError(
+                f"there is no folder {source}; name a model that train wrote, or a folder of models"
+            )
+        if (folder / DESCRIPTION).is_file():
+            if folder.name in self.names():
+                raise FeasiblyError(
+                    f"two models are called {folder.name}; a model is known by its folder's name, so rename one"
+                )
+            self._folders[folder.name] = folder
+        elif found := _models_in(folder):
+            twice = sorted(set(found) & set(self.names()))
+            if twice:
+                raise FeasiblyError(
+                    f"two models are called {twice[0]}; a model is known by its folder's name, so rename one"
+                )
+            self._roots.append(folder)
+        else:
+            raise FeasiblyError(f"{source} is no model and holds none; name a folder that train wrote")
+
+    def names(self) -> list[str]:
+        """Every model that is loaded or could be."""
+        found = {**self._folders, **dict.fromkeys(self._given)}
+        for root in self._roots:
+            found |= {name: path for name, path in _models_in(root).items() if name not in found}
+        return sorted(found)
+
+    def open(self, name: str) -> Served:
+        """Read and warm a model; slow, and without effect on what is served. `put` takes it into service.
+
+        Raises:
+            FeasiblyError: there is no such model, or it cannot be read.
+        """
+        proxy = self._given.get(name)
+        if proxy is None:
+            folder = self._folders.get(name) or self._in_roots(name)
+            proxy = Proxy.load(folder)
+        served = Served(name, proxy)
+        served.warm(self._warm)
+        return served
+
+    def _in_roots(self, name: str) -> Path:
+        for root in self._roots:
+            # Looked up among what is there: a name never becomes part of a path.
+            found = _models_in(root).get(name)
+            if found is not None:
+                return found
+        raise FeasiblyError(f"there is no model {name!r} among the folders named at the start")
+
+    def put(self, served: Served) -> None:
+        """Answer with this one from now on."""
+        self.served[served.name] = served
+        self.troubles.pop(served.name, None)
+
+    def remove(self, name: str) -> bool:
+        """Answer no more; whether it was loaded. Requests that hold it keep it until they are done."""
+        return self.served.pop(name, None) is not None
+
+    def state(self, name: str) -> str:
+        """In the words of the protocol's model repository."""
+        if name in self.served:
+            return "READY"
+        return "LOADING" if name in self.loading else "UNAVAILABLE"
+
+
+def _models_in(folder: Path) -> dict[str, Path]:
+    """Model folders right inside a folder, by name; links and hidden ones are passed over."""
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError:
+        return {}
+    return {
+        path.name: path
+        for path in inside
+        if not path.name.startswith(".") and not path.is_symlink() and (path / DESCRIPTION).is_file()
+    }

@@ -1,0 +1,72 @@
+"""The command itself: a process that listens, answers, and stops when asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+
+def _start(*words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "feasibly", "serve", *words, "--port", "0"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"http://\S+?(?=;)", line):
+            return found.group()
+    raise AssertionError("it never listened")
+
+
+def _get(address: str) -> int:
+    try:
+        with urllib.request.urlopen(address, timeout=30) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_it_listens_answers_and_stops_when_asked(shelved: Path, tmp_path: Path) -> None:
+    process = _start(str(shelved / "grid3"), "--cache", str(tmp_path / "cache"))
+    try:
+        address = _address(process)
+        assert address.startswith("http://127.0.0.1:")
+        while _get(f"{address}/v2/health/ready") != 200:
+            assert process.poll() is None
+            time.sleep(0.1)
+        asked = urllib.request.Request(f"{address}/models/grid3/answer", b"{}")
+        with urllib.request.urlopen(asked, timeout=60) as reply:
+            assert json.load(reply)["rows"][0]["outcome"] == "OK"
+        assert os.listdir(tmp_path / "cache")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "there is no folder"),
+        (["."], "no model"),
+        (["{model}", "--token-file", "nothing"], "token file"),
+    ],
+)
+def test_what_cannot_be_served_is_said(shelved: Path, tmp_path: Path, words: list[str], said: str) -> None:
+    filled = [word.replace("{model}", str(shelved / "grid3")) for word in words]
+    command = [sys.executable, "-m", "feasibly", "serve", *filled, "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
