@@ -8,6 +8,7 @@ import pytest
 import feasibly as fb
 from feasibly._storage import ARRAYS, TEXT
 from tests.problems import make
+from tests.sealed import edit
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +85,20 @@ def test_nothing_is_overwritten_unasked(grid, tmp_path):
         (lambda m: (m / ARRAYS).unlink(), "missing or truncated"),
         (lambda m: (m / TEXT).write_text("{"), "damaged"),
         (lambda m: (m / TEXT).unlink(), "not a saved proxy"),
-        (lambda m: _edit(m, format=99), "newer version"),
-        (lambda m: _edit(m, kind="crystal ball"), "not known"),
-        (lambda m: _edit(m, record={"method": "ridge"}), "damaged"),
+        (lambda m: edit(m, lambda t: t.update(format=99)), "newer version"),
+        (lambda m: edit(m, lambda t: t.update(format=1)), "earlier version.*train it again"),
+        (lambda m: edit(m, lambda t: t["model"].update({"is": "crystal ball"})), "does not know"),
+        (lambda m: edit(m, lambda t: t.update(record={"is": "training", "method": "ridge"})), "incomplete"),
+        (lambda m: edit(m, lambda t: t["model"].update(rows="many")), "rows is not what"),
+        (lambda m: edit(m, lambda t: t["model"].update(offset=t["model"]["root"])), "offset is"),
+        (
+            lambda m: edit(m, lambda t: t["recipe"]["rows"].update(lower=t["model"]["offset"])),
+            "lower is not what",
+        ),
+        (lambda m: edit(m, lambda t: t.pop("model")), "damaged"),
+        (lambda m: (m / TEXT).write_text("[" * 200_000), "nested too deeply"),
+        (lambda m: (m / TEXT).write_text("[]"), "not a proxy's description"),
+        (lambda m: _enlarge(m / TEXT), "larger than any"),
     ],
 )
 def test_a_spoilt_model_gets_a_clear_sentence(grid, tmp_path, spoil, sentence):
@@ -97,9 +109,29 @@ def test_a_spoilt_model_gets_a_clear_sentence(grid, tmp_path, spoil, sentence):
         fb.Proxy.load(tmp_path / "model")
 
 
-def _edit(model, **changes):
-    text = json.loads((model / TEXT).read_text())
-    (model / TEXT).write_text(json.dumps(text | changes))
+def _enlarge(path):
+    with path.open("ab") as file:
+        file.truncate(1 << 30)  # sparse: it costs nothing until somebody reads it
+
+
+def test_a_flipped_bit_anywhere_is_refused(grid, tmp_path):
+    _, _, proxy = grid
+    proxy.save(tmp_path / "model")
+    random = np.random.default_rng(3)
+    for name in (TEXT, ARRAYS):
+        file = tmp_path / "model" / name
+        sound = file.read_bytes()
+        places = {0, 7, 8, 9, len(sound) - 1, len(sound) - 3, len(sound) - 20}
+        places |= set(random.integers(0, len(sound), 150).tolist())
+        for place in sorted(places):
+            spoilt = bytearray(sound)
+            spoilt[place] ^= 1 << int(random.integers(8))
+            file.write_bytes(spoilt)
+            with pytest.raises(fb.FeasiblyError) as caught:
+                fb.Proxy.load(tmp_path / "model")
+            assert "\n" not in str(caught.value)
+        file.write_bytes(sound)
+    assert np.array_equal(fb.Proxy.load(tmp_path / "model").keys, proxy.keys)
 
 
 def test_missing_model_and_foreign_data(grid, toy, tmp_path):

@@ -1,20 +1,25 @@
-"""A proxy on disk: `proxy.json` for what can be read, `arrays.safetensors` for what is large. No code in either."""
+"""A proxy on disk: `proxy.json` for what can be read, `arrays.safetensors` for what is large. No code in either.
+
+Everything goes through one codec, and nothing is read that was not written: `proxy.json` ends with a checksum of
+itself, holds one of the other file, and one of every array in it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from feasibly import _codec
+from feasibly._codec import CodecError, pack, unpack
 from feasibly.answer.ladder import Leverage
 from feasibly.answer.recipe import Recipe
 from feasibly.model.belief import Model
@@ -23,21 +28,27 @@ from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import describe, rebuild
 
 if TYPE_CHECKING:
-    from feasibly.certificate import Certificate
     from feasibly.proxy import Proxy
 
-FORMAT = 1
+FORMAT = 2
 TEXT, ARRAYS, FOLDS = "proxy.json", "arrays.safetensors", "folds"
+
+MOST = 64 * 2**20
+"""Bytes that `proxy.json` may have; the largest ones known have a hundredth of it."""
+
+_UNSEALED = "0" * 64
+_SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n}\n\Z')
 
 
 class ModelFileError(FeasiblyError):
     """A folder that is not a proxy this version can read."""
 
 
+# ---- writing -----------------------------------------------------------------------------------------------
+
+
 def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write to a folder beside `path` and move it there, so that a reader never sees half of it."""
-    from safetensors.numpy import save_file
-
     target = Path(path)
     if target.exists() and not (overwrite and is_proxy(target)):
         what = (
@@ -46,55 +57,85 @@ def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = 
             else "exists and is no proxy"
         )
         raise FeasiblyError(f"{target} {what}")
-    settings, arrays = proxy.model.state()
-    named: dict[str, NDArray[Any]] = _prefixed("model", arrays) | {"keys": _bytes_of(proxy.keys)}
-    described = describe(proxy.problem)
-    text: dict[str, Any] = {
-        "format": FORMAT,
-        "kind": proxy.model.kind,
-        "model": settings,
-        "problem": {"name": proxy.problem.name, "fingerprint": proxy.problem.fingerprint},
-        "record": asdict(proxy.record),
-    }
-    if described is not None:
-        text["problem"]["description"] = described[0]
-        named |= _prefixed("problem", described[1])
-    if proxy.recipe is not None:
-        text["recipe"], parts = proxy.recipe.state()
-        named |= _prefixed("recipe", parts)
-    if proxy.box is not None:
-        named |= {"box.low": proxy.box[0], "box.high": proxy.box[1]}
-    if proxy.leverage is not None:
-        named |= _prefixed("leverage", proxy.leverage.state())
-    if proxy.certificate is not None:
-        text["certificate"], parts = proxy.certificate.state()
-        named |= _prefixed("certificate", parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    text, arrays = _described(proxy)
+    scratch: Path | None = None
     try:
-        (scratch / TEXT).write_text(
-            json.dumps(_plain(text), indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
-        save_file({key: np.ascontiguousarray(value) for key, value in named.items()}, scratch / ARRAYS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        _write(scratch, text, arrays)
         for i, fold in enumerate(() if proxy.certificate is None else proxy.certificate.folds):
             save_proxy(fold, scratch / FOLDS / str(i))
         scratch.chmod(0o755)
-        if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-            target.rename(old / "proxy")
-            scratch.rename(target)
-            shutil.rmtree(old)
-        else:
-            scratch.rename(target)
+        _move(scratch, target)
     except OSError as error:
         raise FeasiblyError(f"the proxy could not be written to {target}: {error.strerror}") from error
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _described(proxy: Proxy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What goes into the two files."""
+    parts = {
+        "model": proxy.model, "record": proxy.record, "recipe": proxy.recipe, "leverage": proxy.leverage,
+        "certificate": proxy.certificate and proxy.certificate.with_folds(()), "keys": proxy.keys, "box": proxy.box,
+    }  # fmt: skip
+    text: dict[str, Any] = {
+        "format": FORMAT,
+        "problem": {"name": proxy.problem.name, "fingerprint": proxy.problem.fingerprint},
+    }
+    described = describe(proxy.problem)
+    if described is not None:
+        parts["grid"] = described[1]
+        text["problem"]["description"] = described[0]
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, value in parts.items():
+        if value is not None:
+            text[name], own = pack(value, name)
+            arrays |= own
+    return text, arrays
+
+
+def _write(folder: Path, text: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(dict(arrays), folder / ARRAYS)
+    whole = text | {"files": {ARRAYS: _file_digest(folder / ARRAYS)}, "sha256": _UNSEALED}
+    (folder / TEXT).write_bytes(_sealed((json.dumps(whole, indent=1, allow_nan=False) + "\n").encode()))
+
+
+def _sealed(text: bytes) -> bytes:
+    """The text with its own checksum in the place that was kept for it."""
+    return text.replace(_UNSEALED.encode(), hashlib.sha256(text).hexdigest().encode())
+
+
+def _move(scratch: Path, target: Path) -> None:
+    if not target.exists():
+        scratch.rename(target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+    try:
+        target.rename(old / "proxy")
+        try:
+            scratch.rename(target)
+        except BaseException:
+            (old / "proxy").rename(target)
+            raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def is_proxy(path: Path) -> bool:
     """Whether a folder looks like a saved proxy."""
     return (path / TEXT).is_file()
+
+
+def digest(model: Model, recipe: Recipe | None) -> str:
+    """A hash of a model and the constants of its conditioning."""
+    return _codec.digest(model, recipe)
+
+
+# ---- reading -----------------------------------------------------------------------------------------------
 
 
 def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
@@ -103,138 +144,121 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
 
     folder = Path(path)
     text = _read_text(folder)
-    arrays = _read_arrays(folder)
+    arrays = _read_arrays(folder, text)
+    _know_records()
     try:
         stated = text["problem"]
         if problem is None:
-            problem = _reopened(stated, arrays, folder)
+            problem = _reopened(text, arrays, folder)
         if problem.fingerprint != stated["fingerprint"]:
             raise ModelFileError(
                 f"{folder} was trained for another problem ({stated['name']}) than {problem.name}: their data differ"
             )
-        model = model_class(text["kind"]).restore(text["model"], _stripped("model", arrays))
-        recipe = Recipe.restore(text["recipe"], _stripped("recipe", arrays)) if "recipe" in text else None
-        box = (arrays["box.low"], arrays["box.high"]) if "box.low" in arrays else None
-        about = _stripped("leverage", arrays)
-        record = dict(text["record"])
-        for key in ("history", "steps"):
-            record[key] = tuple(record[key])
+        sizes = {
+            "inputs": problem.n_inputs, "outputs": problem.n_outputs, "equalities": problem.n_equalities,
+            "inequalities": problem.n_inequalities,
+        }  # fmt: skip
+
+        def part(name: str, kind: Any = None) -> Any:
+            return unpack(text[name], arrays, kind, sizes=sizes)
+
+        def optional(name: str, kind: Any = None) -> Any:
+            return part(name, kind) if name in text else None
+
+        made = optional("certificate")
         return Proxy(
             problem,
-            model,
-            TrainingRecord(**record),
-            keys=arrays["keys"].view("S32").ravel(),
-            recipe=recipe,
-            box=box,
-            leverage=Leverage.restore(about) if about else None,
-            certificate=_certificate(text.get("certificate"), arrays, folder, problem),
+            part("model", Model),
+            part("record", TrainingRecord),
+            keys=part("keys"),
+            recipe=optional("recipe", Recipe),
+            box=optional("box", tuple),
+            leverage=optional("leverage", Leverage),
+            certificate=None if made is None else made.with_folds(_folds(folder, problem)),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, FeasiblyError):
-            raise
-        raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}") from error
+    except CodecError as error:
+        raise ModelFileError(
+            f"{folder} cannot be used: {error}; train it again, or fetch another copy"
+        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(
+            f"{folder} is damaged: {type(error).__name__}: {error}; train it again, or fetch another copy"
+        ) from error
 
 
-def _certificate(
-    plain: Mapping[str, Any] | None, arrays: Mapping[str, NDArray[Any]], folder: Path, problem: Problem
-) -> Certificate | None:
-    from feasibly.certificate import Certificate
-
-    if plain is None:
-        return None
-    folds = [load_proxy(folder / FOLDS / str(i), problem) for i in range(int(plain["folds"]))]
-    return Certificate.restore(plain, _stripped("certificate", arrays), folds)
+def _know_records() -> None:
+    """Import every class that a model may be made of, so that the codec knows it."""
+    from feasibly import certificate  # noqa: F401
+    from feasibly.model import deterministic, kernel, linear, posterior, response  # noqa: F401
 
 
-def digest(model: Model, recipe: Recipe | None) -> str:
-    """A hash of a model and the constants of its conditioning."""
-    found = hashlib.sha256(model.kind.encode())
-    for state in (model.state(), ({}, {}) if recipe is None else recipe.state()):
-        settings, arrays = state
-        found.update(json.dumps(_plain(settings), sort_keys=True).encode())
-        for key in sorted(arrays):
-            values = np.ascontiguousarray(arrays[key])
-            found.update(f"{key} {values.dtype.str} {values.shape}".encode())
-            found.update(values.tobytes())
-    return found.hexdigest()[:32]
+def _folds(folder: Path, problem: Problem) -> tuple[Proxy, ...]:
+    count = len(list((folder / FOLDS).iterdir())) if (folder / FOLDS).is_dir() else 0
+    return tuple(load_proxy(folder / FOLDS / str(i), problem) for i in range(count))
 
 
 def _read_text(folder: Path) -> dict[str, Any]:
+    """The JSON of a folder, its checksum tried."""
     if not folder.exists():
         raise ModelFileError(f"there is no model at {folder}")
     if not is_proxy(folder):
         raise ModelFileError(f"{folder} is not a saved proxy (it has no {TEXT})")
+    file = folder / TEXT
     try:
-        text = json.loads((folder / TEXT).read_text(encoding="utf-8"))
+        if file.stat().st_size > MOST:
+            raise ModelFileError(f"{file} is larger than any proxy's description; the file is damaged")
+        raw = file.read_bytes()
+        text = json.loads(raw)
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"{folder / TEXT} cannot be read; the file is damaged") from error
+        raise ModelFileError(f"{file} cannot be read; the file is damaged") from error
+    except RecursionError as error:
+        raise ModelFileError(
+            f"{file} is nested too deeply for a proxy's description; the file is damaged"
+        ) from error
     version = text.get("format") if isinstance(text, dict) else None
     if not isinstance(version, int):
-        raise ModelFileError(f"{folder / TEXT} is not a proxy's description")
+        raise ModelFileError(f"{file} is not a proxy's description; the file is damaged, or not one of ours")
     if version > FORMAT:
         raise ModelFileError(
             f"{folder} was saved by a newer version of feasibly (format {version}, this one reads {FORMAT}); update it"
         )
+    if version < FORMAT:
+        raise ModelFileError(
+            f"{folder} was saved by an earlier version of feasibly (format {version}, this one reads {FORMAT}); "
+            "train it again from its labels, which this version still reads: feasibly train DATA --out MODEL"
+        )
+    found = _SEAL.search(raw)
+    if found is None or _sealed(raw.replace(found[1], _UNSEALED.encode())) != raw:
+        raise ModelFileError(
+            f"{file} has changed since it was written; the file is damaged: fetch another copy, or train again"
+        )
     return dict(text)
 
 
-def _read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
+def _read_arrays(folder: Path, text: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    file = folder / ARRAYS
     try:
-        return dict(load_file(folder / ARRAYS))
-    except (OSError, SafetensorError) as error:
-        raise ModelFileError(f"{folder / ARRAYS} is missing or truncated; save the proxy again") from error
+        arrays = dict(load_file(file))
+        same = _file_digest(file) == text.get("files", {}).get(ARRAYS)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{file} is missing or truncated; save the proxy again") from error
+    if not same:
+        raise ModelFileError(f"{file} has changed since it was written; fetch another copy, or train again")
+    return arrays
 
 
-def _reopened(stated: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folder: Path) -> Problem:
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _reopened(text: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folder: Path) -> Problem:
+    stated = text["problem"]
     if "description" not in stated:
         raise ModelFileError(
             f"{folder} is a proxy for a problem of your own ({stated['name']}); pass it: Proxy.load(path, problem=...)"
         )
-    return rebuild(stated["description"], _stripped("problem", arrays))
-
-
-def model_class(kind: str) -> type[Model]:
-    """The class that a stored kind belongs to."""
-    from feasibly.model import deterministic, kernel, linear, posterior, response
-
-    classes: tuple[type[Model], ...] = (
-        linear.LinearModel,
-        kernel.KernelModel,
-        response.ResponseModel,
-        posterior.BayesianNetwork,
-        deterministic.Network,
-    )
-    for each in classes:
-        if each.kind == kind:
-            return each
-    raise ModelFileError(f"models of the kind {kind!r} are not known to this version of feasibly")
-
-
-def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {f"{prefix}.{key}": np.asarray(value) for key, value in arrays.items()}
-
-
-def _stripped(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {
-        key.removeprefix(f"{prefix}."): value for key, value in arrays.items() if key.startswith(f"{prefix}.")
-    }
-
-
-def _bytes_of(keys: NDArray[np.bytes_]) -> NDArray[np.uint8]:
-    return np.asarray(keys, dtype="S32").view(np.uint8).reshape(len(keys), 32)
-
-
-def _plain(value: Any) -> Any:
-    """NumPy scalars as Python ones; what is not finite as `None`, since JSON has no word for it."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
+    return rebuild(stated["description"], unpack(text["grid"], arrays))

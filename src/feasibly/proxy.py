@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feasibly._codec import record
 from feasibly.answer.conditioner import Conditioner
 from feasibly.answer.ladder import DRAWS, TOLERANCE, Ladder, Leverage
 from feasibly.answer.recipe import Labels, Recipe
@@ -43,6 +44,7 @@ UNLABELLED = 4
 _UNLABELLED_SEED = 1 << 40
 
 
+@record("training")
 @dataclass(frozen=True)
 class TrainingRecord:
     """How a proxy came about."""

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
+from feasibly._codec import pack, unpack
 from feasibly.answer.ladder import ANSWERS, Leverage
 from feasibly.answer.record import AnswerOutcome
 from feasibly.measure.metrics import measure_rows
@@ -141,5 +142,4 @@ def test_leverage_passes_honest_draws_and_stops_strange_ones():
     test = Leverage.of(random.standard_normal((200, 6)) @ root)
     assert test.unlike(random.standard_normal((1000, 6)) @ root).mean() < 0.05
     assert test.unlike(8.0 * random.standard_normal((50, 6)) @ root).all()
-    again = Leverage.restore(test.state())
-    assert again.limit == test.limit
+    assert unpack(*pack(test), Leverage).limit == test.limit

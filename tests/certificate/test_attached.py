@@ -16,6 +16,7 @@ from feasibly.data.dataset import Dataset
 from feasibly.promise import ScoreLimit
 from feasibly.proxy import Proxy
 from tests.certified import MEAN, believer, gaps, solved
+from tests.sealed import edit
 
 
 @pytest.fixture(scope="module")
@@ -179,12 +180,12 @@ def test_it_fits_no_other_problem_with_the_same_optima(plain: Dataset, tmp_path:
         other.certificate = made
     proxy.save(tmp_path / "one")
     other.save(tmp_path / "two")
-    texts = [json.loads((tmp_path / name / "proxy.json").read_text()) for name in ("one", "two")]
-    texts[1]["certificate"] = texts[0]["certificate"]  # by hand, on disk
-    (tmp_path / "two" / "proxy.json").write_text(json.dumps(texts[1]))
+    theirs = json.loads((tmp_path / "one" / "proxy.json").read_text())
     (tmp_path / "two" / "arrays.safetensors").write_bytes(
         (tmp_path / "one" / "arrays.safetensors").read_bytes()
     )
+    # By hand, on disk: everything is the other's but the problem.
+    edit(tmp_path / "two", lambda text: text.update(theirs | {"problem": text["problem"]}))
     with pytest.raises(fb.FeasiblyError, match="made for another problem"):
         Proxy.load(tmp_path / "two", problem=dear)
 
@@ -193,8 +194,6 @@ def test_a_damaged_certificate_says_so(toy_data: Dataset, tmp_path: Path) -> Non
     proxy = believer(toy_data, 100)
     fb.certify(proxy, toy_data, 0.9, **MEAN)
     proxy.save(tmp_path / "model")
-    text = json.loads((tmp_path / "model" / "proxy.json").read_text())
-    del text["certificate"]["answers"]["mean"]["max_eq"]
-    (tmp_path / "model" / "proxy.json").write_text(json.dumps(text))
-    with pytest.raises(fb.FeasiblyError, match="stored certificate is damaged"):
+    edit(tmp_path / "model", lambda text: text["certificate"]["answers"]["mean"].pop("max_eq"))
+    with pytest.raises(fb.FeasiblyError, match=r"answers\.mean .* is incomplete"):
         Proxy.load(tmp_path / "model", problem=toy_data.problem)

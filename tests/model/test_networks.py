@@ -1,5 +1,6 @@
 """Networks as flat vectors, and the models made of them."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from feasibly._codec import pack, unpack
 from feasibly.model.belief import Covariance, NoPosteriorError
 from feasibly.model.deterministic import Network
 from feasibly.model.networks import Architecture
@@ -54,7 +56,7 @@ def test_forward_is_plain_arithmetic():
     vector, x = random.standard_normal(NET.size), random.standard_normal((7, 3))
     np.testing.assert_allclose(NET.forward(vector, x), _by_hand(vector, x), rtol=1e-5, atol=1e-5)
     assert NET.is_weight.sum() == sum(a * b for block in NET.layers for a, b, _ in block)
-    assert Architecture.from_plain(NET.plain()) == NET
+    assert unpack(*pack(NET), Architecture) == NET
 
 
 def test_initial_weights_have_the_wanted_size():
@@ -123,8 +125,7 @@ def test_a_draw_is_one_function_for_all_rows():
 @pytest.mark.parametrize("repair", ["none", "sigmoid"])
 def test_bayesian_network_comes_back_the_same(repair):
     model = _bayesian(repair)
-    settings, arrays = model.state()
-    again = BayesianNetwork.restore(settings, arrays)
+    again = unpack(*pack(model), BayesianNetwork)
     x = np.random.default_rng(1).standard_normal((4, 3))
     np.testing.assert_array_equal(again.predict(x).mean, model.predict(x).mean)
     np.testing.assert_array_equal(again.predict(x).std, model.predict(x).std)
@@ -134,7 +135,9 @@ def test_bayesian_network_comes_back_the_same(repair):
 def test_network_comes_back_the_same_and_has_no_posterior():
     bayesian = _bayesian()
     model = Network(NET, bayesian.inputs, bayesian.outputs, bayesian.mean, bayesian.covariance)
-    again = Network.restore(*model.state())
+    again = unpack(*pack(model), Network)
+    with pytest.raises(ValueError, match="parameters"):
+        dataclasses.replace(model, parameters=model.parameters[1:])
     x = np.random.default_rng(1).standard_normal((4, 3))
     expected = model.outputs.answers(_by_hand(model.parameters, model.inputs.apply(x)))
     np.testing.assert_allclose(model.predict(x).mean, expected, rtol=1e-4, atol=1e-5)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.answer.conditioner import Conditioned, Conditioner
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.measure.metrics import measure_rows
@@ -260,6 +262,8 @@ def _start(y: Array, duals: Duals) -> Any:
     return Start(y, duals.equality, duals.inequality, duals.lower, duals.upper)
 
 
+@record("leverage", shapes={"mean": "inputs", "root": "inputs rank"})
+@dataclass(frozen=True)
 class Leverage:
     """For problems without a declared box: how unlike the inputs learnt from an input is.
 
@@ -267,10 +271,9 @@ class Leverage:
     it about once in as many draws as there were labels.
     """
 
-    def __init__(self, mean: Array, root: Array, limit: float) -> None:
-        self.mean = mean
-        self.root = root
-        self.limit = limit
+    mean: Array
+    root: Array
+    limit: float
 
     @staticmethod
     def of(x: Array) -> Leverage:
@@ -290,12 +293,3 @@ class Leverage:
     def unlike(self, x: Array) -> Mask:
         """Rows with a larger leverage than any input learnt from."""
         return np.asarray(self._measure(x) > self.limit)
-
-    def state(self) -> dict[str, Array]:
-        """Arrays that `restore` turns into the same test."""
-        return {"mean": self.mean, "root": self.root, "limit": np.array([self.limit])}
-
-    @staticmethod
-    def restore(arrays: Mapping[str, Array]) -> Leverage:
-        """The test that `state` described."""
-        return Leverage(arrays["mean"], arrays["root"], float(arrays["limit"][0]))

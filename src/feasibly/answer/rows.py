@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
@@ -16,6 +17,7 @@ REACH = 2.0
 """How close, in standard deviations of its slack, a constraint must come to some label to be a candidate."""
 
 
+@record("rows", shapes={"lower": "*", "upper": "*", "inequality": "*"})
 @dataclass(frozen=True)
 class Rows:
     """Which constraints may become active: positions of lower bounds, upper bounds and inequalities."""

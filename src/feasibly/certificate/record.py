@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import promise
+from feasibly._codec import record
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.certificate.sentences import Sentence, find_sentences, render
 from feasibly.problem.errors import FeasiblyError
@@ -34,13 +35,12 @@ PERMUTATIONS = 399
 NO_ANSWER = 1e150
 """Stands for the error of an instance that got no answer; larger than any other and still finite."""
 
-_IN_JSON = 32
-
 
 class CertificateError(FeasiblyError):
     """A promise that cannot be made, or one that belongs to another model."""
 
 
+@record("rule")
 @dataclass(frozen=True, eq=False)
 class Rule:
     """When `auto` trusts the cost of a rung: `relative gap <= limit x difficulty` at the certificate's confidence.
@@ -62,6 +62,7 @@ class Rule:
         return np.asarray(converged & (limit.upper(difficulty) <= tolerance))
 
 
+@record("cross")
 @dataclass(frozen=True, eq=False)
 class Cross:
     """What CV+ needs of each training label, from the model that did not see it.
@@ -94,6 +95,7 @@ class Cross:
             return np.asarray(100.0 * most / least)
 
 
+@record("answer-promise")
 @dataclass(frozen=True, eq=False)
 class AnswerPromise:
     """The promises about one way of answering.
@@ -135,6 +137,7 @@ class AnswerPromise:
     cross: Cross | None = None
 
 
+@record("certificate")
 @dataclass(frozen=True, eq=False)
 class Certificate:
     """What may be promised of one proxy, with everything needed to attach it to answers.
@@ -297,38 +300,9 @@ class Certificate:
         }
         return plain | ({"reference": _flat(self.reference)} if full else {})
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Plain settings (JSON) and large arrays that `restore` turns into the same certificate, folds aside."""
-        arrays: dict[str, NDArray[Any]] = {}
-        plain = _take_arrays(self.as_dict(full=True) | {"folds": len(self.folds)}, arrays)
-        return plain, arrays
-
-    @staticmethod
-    def restore(
-        plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folds: Sequence[Any] = ()
-    ) -> Certificate:
-        """The certificate that `state` described."""
-        try:
-            values = _put_arrays(plain, arrays)
-            rule = None if values["rule"] is None else Rule(**_built(values["rule"]))
-            answers = {}
-            for name, made in values["answers"].items():
-                parts = _built(made)
-                parts["cross"] = None if parts["cross"] is None else Cross(**_built(parts["cross"]))
-                parts["metric_alpha"] = _built(parts.get("metric_alpha", {}))
-                parts["mean"] = {what: _built(bounds) for what, bounds in parts["mean"].items()}
-                parts["ranged"], parts["clipped"] = tuple(parts["ranged"]), tuple(parts["clipped"])
-                answers[name] = AnswerPromise(**parts)
-            blocks = {name: (int(ends[0]), int(ends[1])) for name, ends in values["blocks"].items()}
-            rest = {
-                "rule": rule, "answers": answers, "blocks": blocks, "notes": tuple(values["notes"]),
-                "folds": tuple(folds), "reference": promise.from_plain(values["reference"]),
-            }  # fmt: skip
-            return Certificate(**(values | rest))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CertificateError(
-                f"the stored certificate is damaged: {error}; certify the proxy again"
-            ) from error
+    def with_folds(self, folds: Sequence[Any]) -> Certificate:
+        """The same with other proxies as its folds; they are stored apart from it."""
+        return replace(self, folds=tuple(folds))
 
 
 _OWN = (AnswerPromise, Cross, Rule)
@@ -347,40 +321,4 @@ def _flat(value: Any) -> Any:
         return promise.to_plain(value)
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
-    return value
-
-
-def _built(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """One level back from `_flat`: promises and arrays are themselves again."""
-    return {key: _one(value) for key, value in plain.items()}
-
-
-def _one(value: Any) -> Any:
-    if isinstance(value, Mapping) and "kind" in value:
-        return promise.from_plain(value)
-    if isinstance(value, Mapping) and value.keys() == {"shape", "values"}:
-        return np.array([float(item) for item in value["values"]]).reshape(value["shape"])
-    return value
-
-
-def _take_arrays(value: Any, arrays: dict[str, NDArray[Any]], where: str = "") -> Any:
-    """Replace every large array by its name, so that JSON stays readable."""
-    if isinstance(value, Mapping):
-        if value.keys() == {"shape", "values"} and len(value["values"]) > _IN_JSON:
-            arrays[where] = np.array([float(item) for item in value["values"]]).reshape(value["shape"])
-            return {"array": where}
-        return {key: _take_arrays(item, arrays, f"{where}.{key}".lstrip(".")) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_take_arrays(item, arrays, f"{where}.{i}") for i, item in enumerate(value)]
-    return value
-
-
-def _put_arrays(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    if isinstance(value, Mapping):
-        if value.keys() == {"array"}:
-            found = arrays[value["array"]]
-            return {"shape": list(found.shape), "values": found.ravel().tolist()}
-        return {key: _put_arrays(item, arrays) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_put_arrays(item, arrays) for item in value]
     return value

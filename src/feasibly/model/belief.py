@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from feasibly._codec import name_of, record
 
 Array = NDArray[np.float64]
 
@@ -22,6 +23,7 @@ class Belief:
     std: Array
 
 
+@record("covariance", shapes={"factor": "outputs rank", "diagonal": "outputs"})
 @dataclass(frozen=True)
 class Covariance:
     """`factor @ factor.T + diag(diagonal)`: how errors of different outputs move together.
@@ -46,13 +48,15 @@ class Covariance:
 
 
 class Model(abc.ABC):
-    """A trained model. Subclasses are final and made of arrays and plain settings alone."""
-
-    kind: ClassVar[str]
-    """Names the class on disk."""
+    """A trained model. Subclasses are final and records: made of arrays and plain settings alone."""
 
     covariance: Covariance
     """Pooled over rows, in the units of the outputs."""
+
+    @property
+    def kind(self) -> str:
+        """Names the class on disk."""
+        return name_of(type(self))
 
     @abc.abstractmethod
     def predict(self, x: Array) -> Belief:
@@ -64,15 +68,6 @@ class Model(abc.ABC):
         A draw is one plausible function: the same function for all rows. Models without a posterior have none.
         """
         raise NoPosteriorError(f"a {self.kind} model has one answer and no posterior to draw from")
-
-    @abc.abstractmethod
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Plain settings (JSON) and arrays that `restore` turns into the same model."""
-
-    @classmethod
-    @abc.abstractmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Model:
-        """The model that `state` described."""
 
 
 class NoPosteriorError(ValueError):

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
+
 Array = NDArray[np.float64]
 
 SOFT, HARD = 1e-3, 1e-10
@@ -28,6 +30,10 @@ PATIENCE = 3
 """Rounds without progress before flipping one at a time."""
 
 
+@record(
+    "pivoted",
+    shapes={"scale": "size", "base": "size", "offset": "size size", "matrix": "size size"},
+)
 class Pivoted(NamedTuple):
     """`M` scaled to a unit diagonal and pivoted on the usual active set `base`.
 

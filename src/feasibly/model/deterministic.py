@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.arrays import padded
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.networks import Architecture
@@ -21,6 +21,12 @@ from feasibly.model.scaling import OutputMap
 Array = NDArray[np.float64]
 
 
+@record(
+    "network",
+    shapes={
+        "parameters": "size", "inputs.mean": "inputs", "outputs.lower": "outputs", "covariance.diagonal": "outputs",
+    },
+)  # fmt: skip
 @dataclass(frozen=True, eq=False)
 class Network(Model):
     """One parameter vector, with the scales of inputs and outputs."""
@@ -30,7 +36,9 @@ class Network(Model):
     outputs: OutputMap
     parameters: NDArray[np.float32]
     covariance: Covariance
-    kind: ClassVar[str] = "network"
+
+    def __post_init__(self) -> None:
+        self.architecture.check_parameters(self.parameters)
 
     def predict(self, x: Array) -> Belief:
         """The answer, with the same spread for every row."""
@@ -38,28 +46,6 @@ class Network(Model):
         z = _forward(self.architecture)(jnp.asarray(self.parameters), padded(scaled))
         mean = self.outputs.answers(np.asarray(z)[: len(scaled)])
         return Belief(mean, np.broadcast_to(np.sqrt(self.covariance.variance), mean.shape).copy())
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Settings and arrays."""
-        settings: dict[str, Any] = {"architecture": self.architecture.plain(), "repair": self.outputs.repair}
-        arrays: dict[str, NDArray[Any]] = {
-            "parameters": self.parameters,
-            "input_mean": self.inputs.mean, "input_std": self.inputs.std,
-            "factor": self.covariance.factor, "diagonal": self.covariance.diagonal,
-            **self.outputs.arrays(),
-        }  # fmt: skip
-        return settings, arrays
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Network:
-        """The model that `state` described."""
-        return cls(
-            architecture=Architecture.from_plain(settings["architecture"]),
-            inputs=Scale(arrays["input_mean"], arrays["input_std"]),
-            outputs=OutputMap.from_arrays(str(settings["repair"]), arrays),
-            parameters=arrays["parameters"],
-            covariance=Covariance(arrays["factor"], arrays["diagonal"]),
-        )
 
 
 @functools.lru_cache(maxsize=16)

@@ -5,13 +5,13 @@ One eigendecomposition a candidate kernel gives the leave-one-out residuals of e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.scale import Scale, score
 
@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 NOISES = np.logspace(-6, 1, 15)
 
 
+@record("kernel")
 @dataclass(frozen=True)
 class Kernel:
     """`linear + weight * shape`, on standardised inputs divided by the root of their number.
@@ -58,6 +59,13 @@ CANDIDATES = (
 )
 
 
+@record(
+    "kernel-model",
+    shapes={
+        "inputs.mean": "inputs", "points": "rows inputs", "offset": "outputs", "weights": "rows outputs",
+        "basis": "rows rows", "spectrum": "rows", "unit": "outputs", "covariance.diagonal": "outputs",
+    },
+)  # fmt: skip
 @dataclass(frozen=True)
 class KernelModel(Model):
     """An exact Gaussian process posterior."""
@@ -74,7 +82,6 @@ class KernelModel(Model):
     unit: Array
     """Root of the noise variance of each output, in its units, per unit of kernel noise."""
     covariance: Covariance
-    kind: ClassVar[str] = "kernel"
 
     def predict(self, x: Array) -> Belief:
         """The posterior mean and the predictive standard deviation."""
@@ -104,39 +111,6 @@ class KernelModel(Model):
 
     def _placed(self, x: Array) -> Array:
         return np.asarray(self.inputs.apply(x) / np.sqrt(x.shape[1]))
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Settings and arrays."""
-        arrays = {
-            "input_mean": self.inputs.mean,
-            "input_std": self.inputs.std,
-            "points": self.points,
-            "offset": self.offset,
-            "weights": self.weights,
-            "basis": self.basis,
-            "spectrum": self.spectrum,
-            "unit": self.unit,
-            "factor": self.covariance.factor,
-            "diagonal": self.covariance.diagonal,
-        }
-        kernel = {"shape": self.kernel.shape, "weight": self.kernel.weight, "length": self.kernel.length}
-        return {"kernel": kernel, "noise": self.noise}, arrays
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> KernelModel:
-        """The model that `state` described."""
-        return cls(
-            inputs=Scale(arrays["input_mean"], arrays["input_std"]),
-            points=arrays["points"],
-            kernel=Kernel(**settings["kernel"]),
-            offset=arrays["offset"],
-            weights=arrays["weights"],
-            basis=arrays["basis"],
-            spectrum=arrays["spectrum"],
-            noise=float(settings["noise"]),
-            unit=arrays["unit"],
-            covariance=Covariance(arrays["factor"], arrays["diagonal"]),
-        )
 
 
 def fit_gp(x: Array, y: Array, kernels: tuple[Kernel, ...] = CANDIDATES) -> KernelModel:

@@ -6,13 +6,13 @@ residuals that choose among them, and the leverage that widens the belief away f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.scale import Scale, score
 
@@ -24,6 +24,13 @@ COARSE = 4
 """One in so many is tried before the best one's neighbours are."""
 
 
+@record(
+    "linear",
+    shapes={
+        "inputs.mean": "inputs", "offset": "outputs", "weights": "inputs outputs", "root": "inputs rank",
+        "covariance.diagonal": "outputs",
+    },
+)  # fmt: skip
 @dataclass(frozen=True)
 class LinearModel(Model):
     """`y = offset + scaled(x) @ weights`, with a Gaussian posterior over the weights."""
@@ -36,7 +43,6 @@ class LinearModel(Model):
     rows: int
     covariance: Covariance
     penalty: float
-    kind: ClassVar[str] = "linear"
 
     def predict(self, x: Array) -> Belief:
         """The mean, and a standard deviation that grows with the leverage of the row."""
@@ -60,32 +66,6 @@ class LinearModel(Model):
             common = random.standard_normal((reach.shape[1], factor.shape[1])) @ factor.T
             own = random.standard_normal((reach.shape[1], len(diagonal))) * diagonal
             yield mean + reach @ (common + own)
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Settings and arrays."""
-        arrays = {
-            "offset": self.offset,
-            "weights": self.weights,
-            "root": self.root,
-            "input_mean": self.inputs.mean,
-            "input_std": self.inputs.std,
-            "factor": self.covariance.factor,
-            "diagonal": self.covariance.diagonal,
-        }
-        return {"rows": self.rows, "penalty": self.penalty}, arrays
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LinearModel:
-        """The model that `state` described."""
-        return cls(
-            inputs=Scale(arrays["input_mean"], arrays["input_std"]),
-            offset=arrays["offset"],
-            weights=arrays["weights"],
-            root=arrays["root"],
-            rows=int(settings["rows"]),
-            covariance=Covariance(arrays["factor"], arrays["diagonal"]),
-            penalty=float(settings["penalty"]),
-        )
 
 
 def fit_ridge(x: Array, y: Array) -> LinearModel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 
+
+@record("architecture")
 @dataclass(frozen=True)
 class Architecture:
     """One ReLU network per block of outputs, all with the same hidden widths, side by side.
@@ -122,24 +125,10 @@ class Architecture:
             outputs.append(value)
         return jnp.concatenate(outputs, axis=1)
 
-    def plain(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "n_inputs": self.n_inputs,
-            "hidden": list(self.hidden),
-            "outputs": list(self.outputs),
-            "output_bias": self.output_bias,
-        }
-
-    @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Architecture:
-        """What `plain` described."""
-        return Architecture(
-            n_inputs=int(plain["n_inputs"]),
-            hidden=tuple(int(width) for width in plain["hidden"]),
-            outputs=tuple(int(size) for size in plain["outputs"]),
-            output_bias=bool(plain["output_bias"]),
-        )
+    def check_parameters(self, vector: Any) -> None:
+        """Raise `ValueError` unless `vector` has one number for each parameter."""
+        if np.shape(vector) != (self.size,):
+            raise ValueError(f"the network has {self.size} parameters, not {np.shape(vector)}")
 
 
 def _apply(layers: Sequence[tuple[Any, Any]], x: Any) -> jax.Array:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.arrays import RunningMoments, padded
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.networks import Architecture
@@ -24,6 +25,13 @@ DRAWS = 500
 """Draws behind a mean and a variance, as in the paper."""
 
 
+@record(
+    "bayesian-network",
+    shapes={
+        "mean": "size", "log_std": "size", "noise": "outputs", "inputs.mean": "inputs", "outputs.lower": "outputs",
+        "covariance.diagonal": "outputs",
+    },
+)  # fmt: skip
 @dataclass(frozen=True, eq=False)
 class BayesianNetwork(Model):
     """Normal factors of the parameters, with the scales of inputs and outputs."""
@@ -38,7 +46,9 @@ class BayesianNetwork(Model):
     covariance: Covariance
     count: int = DRAWS
     seed: int = 0
-    kind: ClassVar[str] = "bayesian-network"
+
+    def __post_init__(self) -> None:
+        self.architecture.check_parameters(self.mean)
 
     def predict(self, x: Array) -> Belief:
         """Mean over draws, and the spread of draws and noise together."""
@@ -61,37 +71,6 @@ class BayesianNetwork(Model):
         mean, log_std, key = jnp.asarray(self.mean), jnp.asarray(self.log_std), jax.random.key(seed)
         for i in range(count):
             yield self.outputs.answers(np.asarray(forward(mean, log_std, key, i, rows))[: len(scaled)])
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Settings and arrays."""
-        settings: dict[str, Any] = {
-            "architecture": self.architecture.plain(),
-            "repair": self.outputs.repair,
-            "count": self.count,
-            "seed": self.seed,
-        }
-        arrays: dict[str, NDArray[Any]] = {
-            "mean": self.mean, "log_std": self.log_std, "noise": self.noise,
-            "input_mean": self.inputs.mean, "input_std": self.inputs.std,
-            "factor": self.covariance.factor, "diagonal": self.covariance.diagonal,
-            **self.outputs.arrays(),
-        }  # fmt: skip
-        return settings, arrays
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> BayesianNetwork:
-        """The model that `state` described."""
-        return cls(
-            architecture=Architecture.from_plain(settings["architecture"]),
-            inputs=Scale(arrays["input_mean"], arrays["input_std"]),
-            outputs=OutputMap.from_arrays(str(settings["repair"]), arrays),
-            mean=arrays["mean"],
-            log_std=arrays["log_std"],
-            noise=arrays["noise"],
-            covariance=Covariance(arrays["factor"], arrays["diagonal"]),
-            count=int(settings["count"]),
-            seed=int(settings["seed"]),
-        )
 
 
 def predictive_covariance(residuals: Array, deviations: Array, shrink: float = 0.1) -> Covariance:

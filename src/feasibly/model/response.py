@@ -9,15 +9,16 @@ linear regression on the inputs and on the law's own answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.complementarity import Pivoted, solve
 from feasibly.model.linear import LinearModel, fit_ridge
@@ -33,6 +34,13 @@ QUICK, PATIENT = (8, 4), (40, 40)
 """Rounds of the complementarity problem: for all rows, and for those that did not settle then."""
 
 
+@record(
+    "law-arrays",
+    shapes={
+        "x0": "inputs", "y0": "outputs", "drift": "outputs", "slope": "outputs inputs", "push": "outputs candidates",
+        "q0": "candidates", "q_slope": "candidates inputs", "lam0": "candidates", "pivoted.*.base": "candidates",
+    },
+)  # fmt: skip
 class LawArrays(NamedTuple):
     """The arrays of a law; `dx = x - x0`."""
 
@@ -51,12 +59,16 @@ class LawArrays(NamedTuple):
     pivoted: tuple[Pivoted, Pivoted]
 
 
+@record("law")
 @dataclass(frozen=True, eq=False)
 class Law:
     """`y0 + drift + slope dx + push lam(dx)`, where `lam` solves a small complementarity problem."""
 
     arrays: LawArrays
     flips: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrays", on_device(self.arrays))
 
     def respond(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         """The law's answer to each row, and whether its complementarity problem was solved on the way."""
@@ -110,6 +122,15 @@ def _respond(flips: int) -> Any:
     return _RESPOND[flips]
 
 
+@record(
+    "response",
+    shapes={
+        "law.arrays.x0": "inputs",
+        "law.arrays.y0": "outputs",
+        "varying": "outputs",
+        "correction.offset": "outputs",
+    },
+)
 @dataclass(frozen=True, eq=False)
 class ResponseModel(Model):
     """A law and the Bayesian linear regression that corrects it."""
@@ -118,7 +139,6 @@ class ResponseModel(Model):
     varying: NDArray[np.bool_]
     """Which entries of the law's answer move at all, and so are features."""
     correction: LinearModel
-    kind: ClassVar[str] = "response"
 
     @property
     def covariance(self) -> Covariance:  # type: ignore[override]
@@ -136,37 +156,6 @@ class ResponseModel(Model):
         answer, _ = self.law.respond(x)
         for drawn in self.correction.draws(_features(x, answer, self.varying), count, seed):
             yield answer + drawn
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Settings and arrays."""
-        plain, arrays = self.correction.state()
-        a = self.law.arrays
-        named: dict[str, NDArray[Any]] = {f"correction.{key}": value for key, value in arrays.items()}
-        named["varying"] = self.varying
-        for key in ("x0", "y0", "drift", "slope", "push", "q0", "q_slope", "lam0"):
-            named[f"law.{key}"] = np.asarray(getattr(a, key))
-        for which, pivoted in zip(("soft", "hard"), a.pivoted, strict=True):
-            for key in Pivoted._fields:
-                named[f"law.{which}.{key}"] = np.asarray(getattr(pivoted, key))
-        return {"flips": self.law.flips, "correction": plain}, named
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> ResponseModel:
-        """The model that `state` described."""
-        soft, hard = (
-            Pivoted(*(arrays[f"law.{which}.{key}"] for key in Pivoted._fields)) for which in ("soft", "hard")
-        )
-        keys = ("x0", "y0", "drift", "slope", "push", "q0", "q_slope", "lam0")
-        parts: dict[str, Any] = {key: arrays[f"law.{key}"] for key in keys}
-        law = LawArrays(**parts, pivoted=(soft, hard))
-        correction = {
-            k.removeprefix("correction."): v for k, v in arrays.items() if k.startswith("correction.")
-        }
-        return cls(
-            law=Law(on_device(law), int(settings["flips"])),
-            varying=arrays["varying"].astype(bool),
-            correction=LinearModel.restore(settings["correction"], correction),
-        )
 
 
 def on_device(arrays: LawArrays) -> LawArrays:

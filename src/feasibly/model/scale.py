@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
+
 Array = NDArray[np.float64]
 
 FLOOR = 1e-6
 """Standard deviations below this count as none: the column is constant."""
 
 
+@record("scale", shapes={"mean": "columns", "std": "columns"})
 @dataclass(frozen=True)
 class Scale:
     """`(value - mean) / std` by column."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.model.scale import Scale
 
 Array = NDArray[np.float64]
@@ -30,6 +30,7 @@ def floored(values: Array, floor: float = FLOOR) -> Scale:
     return Scale(np.mean(values, axis=0), np.maximum(np.std(values, axis=0), floor))
 
 
+@record("output-map", shapes={"scale.mean": "outputs", "lower": "outputs", "upper": "outputs"})
 @dataclass(frozen=True)
 class OutputMap:
     """What turns a network's outputs into answers.
@@ -81,16 +82,3 @@ class OutputMap:
     def normalised(self, y: Any) -> Any:
         """Labels in the units in which `none` networks answer."""
         return (y - self.scale.mean) / self.scale.std
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """For saving."""
-        return {
-            "output_mean": self.scale.mean, "output_std": self.scale.std,
-            "output_lower": self.lower, "output_upper": self.upper,
-        }  # fmt: skip
-
-    @staticmethod
-    def from_arrays(repair: str, arrays: Mapping[str, NDArray[Any]]) -> OutputMap:
-        """What `arrays` described."""
-        scale = Scale(arrays["output_mean"], arrays["output_std"])
-        return OutputMap(scale, arrays["output_lower"], arrays["output_upper"], repair)

@@ -11,7 +11,7 @@
 """
 
 from feasibly.promise._check import PromiseError, TooFewLabelsError, labels_needed
-from feasibly.promise._plain import from_plain, to_plain
+from feasibly.promise._plain import to_plain
 from feasibly.promise.betting import betting, tightest
 from feasibly.promise.conformal import Region, ScoreLimit, calibrate, calibrate_scores, coverage_range
 from feasibly.promise.cross import CrossIntervals, cv_plus, jackknife_plus
@@ -51,7 +51,6 @@ __all__ = [
     "coverage_range",
     "cv_plus",
     "empirical_bernstein",
-    "from_plain",
     "hoeffding",
     "jackknife_plus",
     "labels_needed",
