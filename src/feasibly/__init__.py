@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from feasibly.problem.nonconvex import nonconvex
     from feasibly.problem.sampling import sample
     from feasibly.proxy import DEFAULT_METHOD, METHODS, Evaluation, Proxy, evaluate, evaluate_proxy, fit
-
+    from feasibly.timeseries import TimeSeries, run_timeseries
 _HOMES = {
     "ANSWERS": "feasibly.answer.ladder",
     "Answer": "feasibly.answer.ladder",
@@ -52,6 +52,8 @@ _HOMES = {
     "evaluate": "feasibly.proxy",
     "evaluate_proxy": "feasibly.proxy",
     "fit": "feasibly.proxy",
+    "TimeSeries": "feasibly.timeseries",
+    "run_timeseries": "feasibly.timeseries",
 }
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "Problem",
     "ProblemError",
     "Proxy",
+    "TimeSeries",
     "__version__",
     "certify",
     "evaluate",
@@ -79,6 +82,7 @@ __all__ = [
     "label",
     "load_problem",
     "nonconvex",
+    "run_timeseries",
     "sample",
 ]
 

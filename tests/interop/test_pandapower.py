@@ -179,3 +179,10 @@ def test_a_cost_of_an_element_out_of_service_is_nobodys() -> None:
     grid = grid_of(fb.from_pandapower(net))
     assert grid is not None
     np.testing.assert_allclose(grid.cost[:, 1], [1.0 * 10, 0.5 * 10])
+
+
+def test_an_impedance_that_differs_by_direction_is_named() -> None:
+    net = two_bus()
+    pp.create_impedance(net, 0, 1, 0.05, 0.12, 50.0, rtf_pu=0.06, xtf_pu=0.12)
+    with pytest.raises(fb.ProblemError, match="impedance 0: has another series impedance"):
+        fb.from_pandapower(net)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,6 +201,30 @@ class Answer:
         from feasibly.answer.forms import columns
 
         return pd.DataFrame(dict(columns(self, std=std, duals=duals, grid=grid)))
+
+    def write_pandapower(self, net: Any, row: int = 0) -> None:
+        """Fill the result tables of the pandapower net that the problem was made of with one row, as `runopp` does.
+
+        `res_bus` (with `lam_p` and `lam_q`, NaN for answers without multipliers), `res_gen`, `res_line`, `res_cost`
+        and all the others; what is given in the net stays as it is, also where the row's loads are others.
+        """
+        from feasibly.interop._pandapower_write import write_pandapower
+
+        write_pandapower(self, net, row)
+
+    def to_pandapower(
+        self, net: Any, log: Iterable[tuple[str, str]] | None = None, index: Sequence[Any] | None = None
+    ) -> dict[str, pd.DataFrame]:
+        """All rows as pandapower's time series tables: `{"res_bus.vm_pu": table, ...}`, a line a row.
+
+        Args:
+            net: the pandapower net that the problem was made of; it is not changed.
+            log: pairs of result table and column, as pandapower's output writer takes them; what it keeps unless told.
+            index: the time steps, in place of 0, 1, 2...
+        """
+        from feasibly.interop._pandapower_series import LOG, tabulate
+
+        return tabulate(self, net, LOG if log is None else log, index)
 
     @property
     def _known(self) -> Problem:

@@ -51,7 +51,7 @@ class ResultTables:
         ]
         if faults or here.base_mva != grid.base_mva:
             raise ProblemError("this net", faults or [Fault("sn_mva", "differs from the problem's base")])
-        self._angle = _reference_angles(self.case, grid)
+        self.angle = _reference_angles(self.case, grid)
         self._hold_inputs()
 
     def compute(
@@ -80,7 +80,7 @@ class ResultTables:
         bus, gen, branch = result["bus"], result["gen"], result["branch"]
         if bus.shape[1] <= idx_bus.LAM_Q:
             bus = result["bus"] = np.hstack([bus, np.zeros((len(bus), idx_bus.MU_VMIN + 1 - bus.shape[1]))])
-        bus[:, idx_bus.VM], bus[:, idx_bus.VA] = vm, np.rad2deg(va) + self._angle
+        bus[:, idx_bus.VM], bus[:, idx_bus.VA] = vm, np.rad2deg(va) + self.angle
         for place, value in ((idx_bus.LAM_P, prices), (idx_bus.LAM_Q, reactive_prices)):
             bus[:, place] = np.nan if value is None else value
         gen[:, idx_gen.PG], gen[:, idx_gen.QG] = pg * base, qg * base
