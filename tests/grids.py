@@ -49,6 +49,9 @@ class Tables:
         parts = ["function mpc = grid", "mpc.version = '2';", f"mpc.baseMVA = {self.base!r};"]
         for name in ("bus", "gen", "branch", "gencost"):
             rows = getattr(self, name)
+            if name == "gencost":  # a table has rows of one length
+                widest = max((len(row) for row in rows), default=0)
+                rows = [[*row, *[0.0] * (widest - len(row))] for row in rows]
             if len(rows):
                 lines = ";\n".join(" ".join(_number(v) for v in row) for row in rows)
                 parts.append(f"mpc.{name} = [\n{lines};\n];")

@@ -70,7 +70,10 @@ BROKEN: dict[str, tuple[Tables, str]] = {
         "generator 1 (bus 1): its active power limits must both be numbers",
     ),
     "no costs at all": (replace(GRID3, gencost=[]), "generation costs: this file carries none; pass costs="),
-    "one cost missing": (replace(GRID3, gencost=GRID3.gencost[:1]), "`gen` has 2 rows but `gencost` has 1"),
+    "one cost missing": (
+        replace(GRID3, gencost=GRID3.gencost[:1]),
+        "mpc.gencost (line 18): has 1 rows for 2 generators",
+    ),
     "piecewise-linear cost": (
         replace(GRID3, gencost=[[1, 0, 0, 2, 0, 0, 100, 2000], LINEAR]),
         "generator 1 (bus 1): has a piecewise-linear cost",
@@ -81,15 +84,21 @@ BROKEN: dict[str, tuple[Tables, str]] = {
     ),
     "cost on reactive power": (
         replace(GRID3, gencost=[[2, 0, 0, 2, c, 0] for c in (20.0, 30.0, 0.0, 1.0)]),
-        "generator 2: has a cost on reactive power",
+        "generator 2 (bus 3): has a cost on reactive power",
     ),
     "cost that is no number": (
         _cell(gencost=(0, 4, NAN)),
         "generator 1 (bus 1): has a cost that is not a finite number",
     ),
-    "generator at an unknown bus": (_cell(gen=(0, 0, 77)), "generator references unknown bus 77"),
-    "branch to an unknown bus": (_cell(branch=(0, 1, 77)), "references unknown bus 77"),
-    "bus that stands twice": (_cell(bus=(1, 0, 1)), "duplicate bus id 1"),
+    "generator at an unknown bus": (
+        _cell(gen=(0, 0, 77)),
+        "generator 1: is in service at bus 77, which does not exist",
+    ),
+    "branch to an unknown bus": (
+        _cell(branch=(0, 1, 77)),
+        "branch 1: is in service at bus 77, which does not exist",
+    ),
+    "bus that stands twice": (_cell(bus=(1, 0, 1)), "bus 1: stands 2 times"),
     "load that is no number": (_cell(bus=(1, 2, NAN)), "load 1: p must be a finite number"),
     "infinite load": (_cell(bus=(1, 3, INF)), "load 1: q must be a finite number"),
     "shunt that is no number": (_cell(bus=(1, 5, NAN)), "shunt 1: b must be a finite number"),
@@ -103,7 +112,7 @@ BROKEN: dict[str, tuple[Tables, str]] = {
     "zero base": (replace(GRID3, base=0.0), "base power: must be a positive number of MVA, got 0"),
     "no generators": (
         replace(GRID3, gen=np.zeros((0, 10)), gencost=[]),
-        "generators: none is in service",
+        "it sets no mpc.gen",
     ),
     "all generators off": (
         _cell(gen=(0, 7, 0)).edited(gen=(1, 7, 0)),
@@ -111,7 +120,10 @@ BROKEN: dict[str, tuple[Tables, str]] = {
     ),
     "no loads": (_without_loads(), "loads: none is in service"),
     "DC line": (replace(GRID3, extra=DC_LINE), "DC lines: 1 in service"),
-    "storage": (replace(GRID3, extra=STORAGE), "storage units: 1 in service"),
+    "storage": (
+        replace(GRID3, extra=STORAGE),
+        "mpc.storage (line 22): storage units, which the AC-OPF model here does not have",
+    ),
 }
 
 
@@ -139,8 +151,8 @@ def _edit(change: Callable[[dict[str, Any]], object]) -> str:
 TEXTS: dict[str, tuple[str, str, str]] = {
     "truncated": (".m", GRID3.matpower()[:300], "cannot be read as a grid"),
     "truncated in the last table": (".m", GRID3.matpower()[:-8], "cannot be read as a grid"),
-    "empty": (".m", "", "missing required MATPOWER field"),
-    "prose": (".m", "Dear sir or madam,\n", "missing required MATPOWER field"),
+    "empty": (".m", "", "cannot be read as a grid"),
+    "prose": (".m", "Dear sir or madam,\n", "cannot be read as a grid"),
     "bytes": (".m", "\x00\x01\x02", "cannot be read as a grid"),
     "unknown ending": (".xyz", GRID3.matpower(), "its format is not known; MATPOWER ends in .m"),
     "truncated JSON": (".json", GRID3.powermodels()[:600], "it is not valid JSON"),

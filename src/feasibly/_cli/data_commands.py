@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,19 @@ import typer
 
 from feasibly._cli.console import Meter, counted, emit, in_words, say, show
 from feasibly._cli.files import check_target
-from feasibly._cli.options import AsJson, Case, Costs, Design, EngineName, Force, Jobs, Source, Spread, Store
+from feasibly._cli.options import (
+    AsJson,
+    Case,
+    Costs,
+    Design,
+    EngineName,
+    Force,
+    Ignore,
+    Jobs,
+    Source,
+    Spread,
+    Store,
+)
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
@@ -22,18 +35,30 @@ if TYPE_CHECKING:
     from feasibly.problem.core import Problem
 
 
-def load(case: str, costs: Path | None, spread: float | None) -> Problem:
-    """The problem called `case`, with options refused where they do not apply."""
+def load(
+    case: str, costs: Path | None, spread: float | None, ignore: str | None = None, *, tell: bool = True
+) -> Problem:
+    """The problem called `case`, with options refused where they do not apply; warnings of the reader are told."""
     import feasibly as fb
 
-    asked = [name for name, value in (("--costs", costs), ("--spread", spread)) if value is not None]
+    given = (("--costs", costs), ("--spread", spread), ("--ignore", ignore))
+    asked = [name for name, value in given if value is not None]
     if case.startswith("nonconvex:") and asked:
         raise FeasiblyError(f"{' and '.join(asked)} apply to grids; leave them out for {case}")
-    chosen: dict[str, Any] = {"costs": costs} | ({} if spread is None else {"spread": spread})
-    return fb.load_problem(case, **chosen)
+    chosen: dict[str, Any] = {"costs": costs, "ignore": ignore or ()}
+    chosen |= {} if spread is None else {"spread": spread}
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        problem = fb.load_problem(case, **chosen)
+    if tell:
+        for note in dict.fromkeys(str(w.message) for w in noted):
+            say(f"note: {note}")
+    return problem
 
 
-def case(case: Case, costs: Costs = None, spread: Spread = None, json: AsJson = False) -> None:
+def case(
+    case: Case, costs: Costs = None, spread: Spread = None, ignore: Ignore = None, json: AsJson = False
+) -> None:
     """Show what a grid file or a named problem holds, and every warning of the reader.
 
     Buses, generators, branches, loads, limits and totals as they were read, and the size of the
@@ -42,7 +67,7 @@ def case(case: Case, costs: Costs = None, spread: Spread = None, json: AsJson = 
     from feasibly._cli.describe import describe_problem, problem_table
 
     with Meter(f"reading {case}"):
-        found = describe_problem(load(case, costs, spread))
+        found = describe_problem(load(case, costs, spread, ignore, tell=False))
     if json:
         emit(found)
     else:
@@ -87,6 +112,7 @@ def label(
         typer.Option("--address", metavar="A", help="An existing cluster; otherwise one is started."),
     ] = None,
     costs: Costs = None,
+    ignore: Ignore = None,
     json: AsJson = False,
 ) -> None:
     """Draw instances of a problem, solve each to optimality, and store them.
@@ -115,7 +141,7 @@ def label(
     with Meter(f"reading {case}") as meter:
         if design is Design.correlated and spread is not None:
             raise FeasiblyError("--spread does not apply to correlated draws; give --factor and --noise")
-        problem = load(case, costs, spread)
+        problem = load(case, costs, spread, ignore)
         data = fb.label(
             problem, count=count, seed=seed, design=design.value, factor=factor, noise=noise, jobs=jobs,
             engine=engine.value, address=address, out=out, progress=tell,

@@ -50,6 +50,14 @@ Costs = Annotated[
         "--costs", metavar="FILE", help="CSV with generator,c2,c1,c0, where the grid file has no costs."
     ),
 ]
+Ignore = Annotated[
+    str | None,
+    typer.Option(
+        "--ignore",
+        metavar="TABLES",
+        help="Tables of a MATPOWER file to leave out although they may change the optimum, as in reserves,if.",
+    ),
+]
 Spread = Annotated[
     float | None,
     typer.Option(

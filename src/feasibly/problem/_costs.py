@@ -42,6 +42,8 @@ def _from_file(generators: Numbered, faults: list[Fault]) -> Prices:
             what = "has a piecewise-linear cost; only polynomials up to degree 2 are modelled"
             faults.append(Fault(where, what))
             continue
+        if any((generator.get("reactive_cost") or {"coeffs": ()})["coeffs"]):
+            faults.append(Fault(where, "has a cost on reactive power, which is not modelled"))
         terms = [float(c) for c in cost["coeffs"]][: int(cost["ncost"])]
         if not all(np.isfinite(terms)):
             faults.append(Fault(where, "has a cost that is not a finite number"))

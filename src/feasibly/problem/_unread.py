@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,12 @@ _STATUS = {"branch": "br_status", "gen": "gen_status", "load": "status", "shunt"
 def look_again(path: Path, source_format: str) -> tuple[list[Fault], float | None]:
     """Faults of the file itself, and what divides its current limits to give per unit (`None`: the base).
 
-    - PowerModels: a value that is missing or is not a number would be read as zero; current limits are handed
-      on as they stand, per unit where the file says that it is and MVA elsewhere.
-    - MATPOWER: costs on reactive power would be dropped.
+    PowerModels: a value that is missing or is not a number would be read as zero; current limits are handed
+    on as they stand, per unit where the file says that it is and MVA elsewhere.
     """
     if source_format == "powermodels-json":
         document = json.loads(path.read_text(encoding="utf-8"))
         return _check_powermodels(document), 1.0 if document.get("per_unit") else None
-    if source_format == "matpower" and path.is_file():
-        return _check_reactive_costs(path.read_text(encoding="utf-8", errors="replace")), None
     return [], None
 
 
@@ -52,32 +48,3 @@ def _check_powermodels(document: Mapping[str, Any]) -> list[Fault]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _check_reactive_costs(text: str) -> list[Fault]:
-    """MATPOWER puts them below the costs of active power: twice as many rows as generators."""
-    generators, costs = _rows("gen", text), _rows("gencost", text)
-    if len(costs) != 2 * len(generators) or not generators:
-        return []
-    faults = []
-    for number, line in enumerate(costs[len(generators) :], start=1):
-        if any(_nonzero(cell) for cell in line[4:]):
-            faults.append(Fault(f"generator {number}", "has a cost on reactive power, which is not modelled"))
-    return faults
-
-
-def _rows(name: str, text: str) -> list[list[str]]:
-    found = re.search(rf"mpc\.{name}\s*=\s*\[(.*?)\]", text, re.DOTALL)
-    if found is None:
-        return []
-    lines = (
-        re.sub(r"%.*", "", line).replace(",", " ").split() for line in re.split(r"[;\n]", found.group(1))
-    )
-    return [line for line in lines if line]
-
-
-def _nonzero(cell: str) -> bool:
-    try:
-        return float(cell) != 0.0
-    except ValueError:
-        return True

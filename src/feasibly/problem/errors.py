@@ -11,6 +11,10 @@ class FeasiblyError(Exception):
     """Anything a user can put right; the message is a sentence that says how."""
 
 
+class GridWarning(UserWarning):
+    """Something in a grid file that its reader should know of, and that does not stop it from being used."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing wrong: where it stands (`generator 3`, `equality`) and what is wrong there."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,26 +12,35 @@ from numpy.typing import NDArray
 from feasibly.problem._costs import Costs
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.errors import FeasiblyError, GridWarning
 from feasibly.problem.grid import Grid
 from feasibly.problem.nonconvex import nonconvex
 from feasibly.problem.read import read_grid
 
 
 def load_problem(
-    source: str | os.PathLike[str], *, costs: Costs | None = None, spread: float = SPREAD, seed: int = 17
+    source: str | os.PathLike[str],
+    *,
+    costs: Costs | None = None,
+    ignore: str | Sequence[str] = (),
+    spread: float = SPREAD,
+    seed: int = 17,
 ) -> Problem:
     """A problem by name or path.
 
     Args:
         source: `pglib:case57_ieee`, the path of a grid file, or `nonconvex:70,20,50`.
         costs: for grid files without generation costs; see `read_grid`.
+        ignore: tables of a MATPOWER file to leave out; see `read_grid`.
         spread: for grids, how far loads vary around nominal.
         seed: for `nonconvex`, which member of the family.
     """
     text = os.fspath(source)
     if not text.startswith("nonconvex:"):
-        return acopf(read_grid(text, costs=costs), spread=spread)
+        grid = read_grid(text, costs=costs, ignore=ignore)
+        for note in grid.warnings:
+            warnings.warn(f"{grid.name}: {note}", GridWarning, stacklevel=2)
+        return acopf(grid, spread=spread)
     sizes = text.removeprefix("nonconvex:").split(",")
     if len(sizes) != 3 or not all(part.strip().isdigit() for part in sizes):
         raise FeasiblyError(

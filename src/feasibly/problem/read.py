@@ -17,6 +17,7 @@ from feasibly.problem._costs import Costs, prices
 from feasibly.problem._unread import look_again
 from feasibly.problem.errors import Fault, FeasiblyError, MissingExtraError, ProblemError
 from feasibly.problem.grid import Grid
+from feasibly.problem.matpower.case import read_matpower
 
 Element = Mapping[str, Any]
 
@@ -29,7 +30,9 @@ _UNMODELLED = {
 }
 
 
-def read_grid(source: str | os.PathLike[str], *, costs: Costs | None = None) -> Grid:
+def read_grid(
+    source: str | os.PathLike[str], *, costs: Costs | None = None, ignore: str | Sequence[str] = ()
+) -> Grid:
     """Read a grid file, or `pglib:case57_ieee` for a case of PGLib-OPF.
 
     Args:
@@ -37,12 +40,17 @@ def read_grid(source: str | os.PathLike[str], *, costs: Costs | None = None) -> 
         costs: generation costs for a format that carries none: a table with a row `c2, c1, c0`
             ($/MW^2h, $/MWh, $/h) for each generator in service, in file order; or the path of a CSV file
             with the columns `generator, c2, c1, c0`, where `generator` is the row in the file, from 1.
+        ignore: tables of a MATPOWER file to leave out although they may change the optimum (`"reserves"`);
+            without it such a file is refused.
 
     Raises:
         ProblemError: listing every element that cannot be modelled, by component and id.
         FeasiblyError: for a file that is missing or cannot be read.
     """
     path, name = _locate(os.fspath(source))
+    ignored = [part.strip() for part in ignore.split(",")] if isinstance(ignore, str) else list(ignore)
+    if path.suffix.lower() == ".m":
+        return _read_matpower(path, name, costs, ignored)
     import powerio
 
     try:
@@ -61,6 +69,20 @@ def read_grid(source: str | os.PathLike[str], *, costs: Costs | None = None) -> 
     notes = [f"{d.severity}: {d.message}" for d in module.diagnostics if d.severity != "info"]
     faults, current_base = look_again(path, network.source_format)
     return _assemble(network, name, notes, costs, faults, current_base)
+
+
+def _read_matpower(path: Path, name: str, costs: Costs | None, ignore: list[str]) -> Grid:
+    try:
+        case = read_matpower(path, ignore)
+    except FileNotFoundError:
+        raise FeasiblyError(f"there is no file {str(path)!r}") from None
+    except IsADirectoryError:
+        raise FeasiblyError(f"{str(path)!r} is a folder, not a grid file") from None
+    except OSError as error:
+        raise FeasiblyError(f"{path.name} cannot be read: {error.strerror}") from None
+    if not case.whole:
+        raise ProblemError(f"grid {name!r}", case.faults)
+    return _assemble(case.network, name, case.notes, costs, case.faults, None)
 
 
 def _locate(source: str) -> tuple[Path, str]:

@@ -1,0 +1,1 @@
+"""MATPOWER case files: a small language, read whole or refused by line."""

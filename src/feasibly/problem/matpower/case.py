@@ -1,0 +1,398 @@
+"""A MATPOWER case as elements: every table is modelled, known to change nothing, or refused by name and line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feasibly.problem.errors import Fault, FeasiblyError
+from feasibly.problem.matpower.evaluate import Cell, Outcome, Unknown, run
+from feasibly.problem.matpower.parse import parse
+from feasibly.problem.matpower.tokens import MatlabError, Matrix, tokenize
+
+Element = dict[str, Any]
+
+_KINDS = {1: "PQ", 2: "PV", 3: "REF", 4: "ISOLATED"}
+_NEEDED = ("baseMVA", "bus", "gen", "branch")
+_MODELLED = (*_NEEDED, "gencost", "dcline", "dclinecost")
+_WIDTHS = {"bus": (13, 17), "gen": (10, 25), "branch": (11, 21), "gencost": (5, None), "dcline": (17, 23)}
+"""Columns that a table needs, and those that MATPOWER gives a meaning to."""
+
+_HARMLESS = (
+    "version", "areas", "bus_name", "gen_name", "branch_name", "gentype", "genfuel", "order", "om", "raw",
+    "success", "et", "f", "iterations", "x", "mu", "lin", "var", "nle", "nli", "qcn",
+    "lc",  # line constructions, which a three-phase table refers to
+)  # fmt: skip
+"""Descriptions, and what a solver left behind."""
+
+_USER = "constraints or costs of the user's own"
+_THREE_PHASE = "a three-phase part of the grid"
+_DC_GRID = "a DC grid"
+_KNOWN = {
+    **dict.fromkeys(("A", "l", "u", "N", "H", "Cw", "fparm", "z0", "zl", "zu", "userfcn", "softlims", "gizmo"), _USER),
+    **dict.fromkeys(
+        ("bus3p", "line3p", "xfmr3p", "shunt3p", "load3p", "gen3p", "buslink"), _THREE_PHASE
+    ),
+    **dict.fromkeys(
+        ("dcbus", "dcconv", "dcbranch", "busdc", "convdc", "branchdc", "dcpol", "dcgen", "gendc", "loaddc"), _DC_GRID
+    ),
+    "if": "limits on flows between areas",
+    "iflims": "limits on flows between areas",
+    "reserves": "reserves",
+    "storage": "storage units",
+    "switch": "switches",
+    "ne_branch": "branches that may be built",
+    "time_series": "time series",
+}  # fmt: skip
+_STATUS = {"storage": 16, "switch": 6}
+"""Where PowerModels' tables say whether an element is in service."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """The elements of a file under the names that powerio gives them: MW, Mvar, degrees, per unit."""
+
+    base_mva: float
+    buses: Sequence[Element] = ()
+    generators: Sequence[Element] = ()
+    loads: Sequence[Element] = ()
+    shunts: Sequence[Element] = ()
+    branches: Sequence[Element] = ()
+    hvdc: Sequence[Element] = ()
+    storage: Sequence[Element] = ()
+    transformers_3w: Sequence[Element] = ()
+    static_var_compensators: Sequence[Element] = ()
+    switches: Sequence[Element] = ()
+    source_format: str = "matpower"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a file says: its elements, what is wrong with it, and what a reader should know."""
+
+    network: Network
+    faults: list[Fault]
+    notes: list[str]
+    whole: bool = True
+    """Whether every table could be read; without one of them more faults would only repeat the first."""
+
+
+def read_matpower(path: Path, ignore: Sequence[str] = ()) -> Case:
+    """Read a MATPOWER file; `ignore` names tables to leave out though they may change the problem.
+
+    Raises:
+        FeasiblyError: for a text that is no MATPOWER file, naming the line.
+    """
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    try:
+        program = parse(tokenize(text))
+    except MatlabError as error:
+        raise FeasiblyError(
+            f"{path.name} cannot be read as a grid: line {error.line}{_quote(text, error.line)}: {error.what}"
+        ) from None
+    outcome = run(program)
+    faults = [Fault(f"line {e.line}{_quote(text, e.line)}", e.what) for e in outcome.faults]
+    found, prefix = _outputs(program.outputs, outcome)
+    if isinstance(found, Unknown):
+        faults.append(Fault(f"line {found.line}{_quote(text, found.line)}", f"{found.what}; {_ADVICE}"))
+        return Case(Network(1.0), faults, [], whole=False)
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        listed = ", ".join(prefix + name for name in missing)
+        raise FeasiblyError(f"{path.name} cannot be read as a grid: it sets no {listed}")
+    reader = _Reader(text, found, prefix, outcome.lines, tuple(ignore), faults)
+    network = reader.network()
+    return Case(network, faults, reader.notes, reader.complete)
+
+
+_ADVICE = "save the case that MATPOWER makes of it (savecase) and load that"
+
+
+def _outputs(names: Sequence[str], outcome: Outcome) -> tuple[Any, str]:
+    """The case, as a mapping of its tables, and what stands before their names in the file."""
+    known = outcome.names
+    if len(names) == 1 or (not names and "mpc" in known):
+        name = names[0] if names else "mpc"
+        case = known.get(name, {})
+        return (case if isinstance(case, (dict, Unknown)) else {}), f"{name}."
+    return {name: value for name, value in known.items() if not names or name in names}, ""
+
+
+def _quote(text: str, line: int) -> str:
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    shown = " ".join(lines[line - 1].split()) if 0 < line <= len(lines) else ""
+    shown = "".join(c if c.isprintable() else "?" for c in shown)
+    return f" ({shown[:57] + '...' if len(shown) > 60 else shown})" if shown else ""
+
+
+class _Reader:
+    """One pass over the tables of a case."""
+
+    def __init__(
+        self, text: str, found: Mapping[str, Any], prefix: str, lines: Mapping[str, list[int]],
+        ignore: tuple[str, ...], faults: list[Fault],
+    ) -> None:  # fmt: skip
+        self.text, self.found, self.prefix, self.lines = text, found, prefix, lines
+        self.ignore, self.faults = ignore, faults
+        self.notes: list[str] = []
+        self.complete = True
+        version = found.get("version")
+        self.first_version = (version is None and not prefix) or _is_version(version, "1")
+
+    def where(self, name: str) -> str:
+        at = self.lines.get(self.prefix + name)
+        return f"{self.prefix}{name}" + (f" (line {at[-1]})" if at else "")
+
+    def network(self) -> Network:
+        self.other_tables()
+        version = self.found.get("version")
+        if version is not None and not (_is_version(version, "1") or _is_version(version, "2")):
+            self.faults.append(Fault(self.where("version"), f"is {version!r}; versions 1 and 2 are read"))
+        for name in _MODELLED:
+            at = self.lines.get(self.prefix + name, ())
+            if len(at) > 1:
+                listed = ", ".join(map(str, at))
+                self.notes.append(f"{self.prefix}{name} is set in the lines {listed}; the last one holds")
+        base = self.number("baseMVA")
+        bus, gen, branch = (self.table(name) for name in ("bus", "gen", "branch"))
+        if self.first_version:  # its further columns are results, where version 2 has limits
+            gen, branch = gen[:, :10], branch[:, :11]
+        numbers = self.whole("bus", bus, 0, "bus number")
+        kinds = self.kinds(bus)
+        buses = [
+            {"id": number, "kind": kind, "vmin": row[12], "vmax": row[11], "vm": row[7], "va": row[8],
+             "base_kv": row[9], "area": row[6]}
+            for number, kind, row in zip(numbers, kinds, bus.tolist(), strict=True)
+        ]  # fmt: skip
+        loads = [
+            {"bus": number, "p": row[2], "q": row[3], "in_service": kind != "ISOLATED"}
+            for number, kind, row in zip(numbers, kinds, bus.tolist(), strict=True)
+            if row[2] or row[3]
+        ]
+        shunts = [
+            {"bus": number, "g": row[4], "b": row[5], "in_service": kind != "ISOLATED"}
+            for number, kind, row in zip(numbers, kinds, bus.tolist(), strict=True)
+            if row[4] or row[5]
+        ]
+        return Network(
+            base, buses, self.generators(gen), loads, shunts, self.branches(branch), self.dc_lines()
+        )
+
+    # ---- tables ----------------------------------------------------------------------------------------
+
+    def number(self, name: str) -> float:
+        value = self.found[name]
+        if isinstance(value, Unknown):
+            self.unknown(name, value)
+        elif isinstance(value, np.ndarray) and value.size == 1:
+            return float(value[0, 0])
+        else:
+            self.faults.append(Fault(self.where(name), "must be one number"))
+        return 1.0
+
+    def table(self, name: str) -> Matrix:
+        least, known = _WIDTHS[name]
+        empty = np.zeros((0, least))
+        value = self.found.get(name)
+        if value is None:
+            return empty
+        if isinstance(value, Unknown):
+            self.unknown(name, value)
+            return empty
+        if not isinstance(value, np.ndarray):
+            self.faults.append(Fault(self.where(name), "must be a table of numbers"))
+            self.complete = False
+            return empty
+        if value.size == 0:
+            return empty
+        width = value.shape[1]
+        if width < least or (name == "branch" and width == 12):
+            self.faults.append(Fault(self.where(name), f"has {width} columns and needs {least}"))
+            self.complete = False
+            return empty
+        if known is not None and width > known:
+            self.notes.append(f"{self.where(name)}: MATPOWER knows {known} columns; the others are left out")
+        return np.asarray(value, dtype=np.float64)
+
+    def unknown(self, name: str, value: Unknown) -> None:
+        self.complete = False
+        self.faults.append(
+            Fault(
+                f"{self.prefix}{name}, line {value.line}{_quote(self.text, value.line)}",
+                f"{value.what}; {_ADVICE}",
+            )
+        )
+
+    def other_tables(self) -> None:
+        """Refuse what is neither modelled nor known to change nothing, tables of one purpose together."""
+        refused: dict[str | None, list[str]] = {}
+        for name, value in self.found.items():
+            if name in _MODELLED or name in _HARMLESS or not self.prefix:
+                continue
+            if isinstance(value, (str, Cell)) or _is_empty(value):
+                continue
+            if isinstance(value, np.ndarray) and value.size == 1 and name not in _KNOWN:
+                continue
+            if name in _STATUS and _all_out(value, _STATUS[name]):
+                continue
+            if name in self.ignore:
+                self.notes.append(f"{self.where(name)}: left out, as asked")
+            else:
+                refused.setdefault(_KNOWN.get(name), []).append(name)
+        for what, names in refused.items():
+            said = "not known here" if what is None else f"{what}, which the AC-OPF model here does not have"
+            where = ", ".join(self.where(name) for name in names)
+            advice = f"take it out of the file, or leave it out with --ignore {','.join(names)} (ignore=)"
+            self.faults.append(Fault(where, f"{said}; {advice}"))
+
+    def whole(self, name: str, table: Matrix, column: int, what: str) -> list[int]:
+        """A column of whole numbers; anything else is refused by row."""
+        found = []
+        for row, value in enumerate(table[:, column].tolist(), start=1):
+            if not np.isfinite(value) or value != int(value):
+                self.faults.append(
+                    Fault(
+                        f"{self.where(name)}, row {row}", f"the {what} must be a whole number, got {value:g}"
+                    )
+                )
+                found.append(-row)
+            else:
+                found.append(int(value))
+        return found
+
+    def kinds(self, bus: Matrix) -> list[str]:
+        found = []
+        for row, value in enumerate(bus[:, 1].tolist(), start=1):
+            if value not in _KINDS:
+                self.faults.append(
+                    Fault(
+                        f"{self.where('bus')}, row {row}", f"the bus type must be 1, 2, 3 or 4, got {value:g}"
+                    )
+                )
+            found.append(_KINDS.get(value, "PQ"))
+        return found
+
+    def status(self, name: str, table: Matrix, column: int) -> list[bool]:
+        found = []
+        for row, value in enumerate(table[:, column].tolist(), start=1):
+            if value not in (0.0, 1.0):
+                self.faults.append(
+                    Fault(f"{self.where(name)}, row {row}", f"the status must be 0 or 1, got {value:g}")
+                )
+            found.append(value > 0)
+        return found
+
+    # ---- elements --------------------------------------------------------------------------------------
+
+    def generators(self, gen: Matrix) -> list[Element]:
+        active, reactive = self.costs(len(gen))
+        numbers, status = self.whole("gen", gen, 0, "bus number"), self.status("gen", gen, 7)
+        return [
+            {
+                "bus": number, "pg": row[1], "qg": row[2], "qmax": row[3], "qmin": row[4], "vg": row[5],
+                "in_service": on,
+                "pmax": row[8], "pmin": row[9], "caps": row[10:16] if len(row) >= 16 else [],
+                "cost": active[i], "reactive_cost": reactive[i],
+            }
+            for i, (number, on, row) in enumerate(zip(numbers, status, gen.tolist(), strict=True))
+        ]  # fmt: skip
+
+    def costs(self, count: int) -> tuple[list[Element | None], list[Element | None]]:
+        """Of active and of reactive power: MATPOWER puts the second below the first."""
+        none: list[Element | None] = [None] * count
+        table = self.table("gencost")
+        if not len(table):
+            return none, none
+        if len(table) not in (count, 2 * count):
+            what = (
+                f"has {len(table)} rows for {count} generators; it needs one each, or two with reactive costs"
+            )
+            self.faults.append(Fault(self.where("gencost"), what))
+            return none, none
+        found = [self.cost(row, line) for row, line in enumerate(table.tolist(), start=1)]
+        return found[:count], (found[count:] or none)
+
+    def cost(self, row: int, line: list[float]) -> Element | None:
+        model, count = line[0], line[3]
+        width = 2 * count if model == 1 else count
+        where = f"{self.where('gencost')}, row {row}"
+        if model not in (1.0, 2.0):
+            self.faults.append(
+                Fault(where, f"the model must be 1 (piecewise linear) or 2 (polynomial), got {model:g}")
+            )
+        elif not np.isfinite(count) or count != int(count) or count < 1 or 4 + width > len(line):
+            self.faults.append(Fault(where, f"{count:g} terms do not fit in {len(line) - 4} columns"))
+        else:
+            return {"model": int(model), "ncost": int(count), "coeffs": line[4 : 4 + int(width)]}
+        return None
+
+    def branches(self, branch: Matrix) -> list[Element]:
+        starts, stops = (self.whole("branch", branch, i, "bus number") for i in (0, 1))
+        status = self.status("branch", branch, 10)
+        angles = branch[:, 11:13] if branch.shape[1] >= 13 else np.zeros((len(branch), 2))
+        found = []
+        for start, stop, on, row, (low, high) in zip(
+            starts, stops, status, branch.tolist(), angles.tolist(), strict=True
+        ):
+            found.append(
+                {
+                    "from_id": start, "to_id": stop, "r": row[2], "x": row[3], "g_fr": 0.0, "b_fr": row[4] / 2.0,
+                    "g_to": 0.0, "b_to": row[4] / 2.0, "rate_a": row[5], "c_rating_a": None, "tap": row[8],
+                    "shift": row[9], "in_service": on, "angmin": low, "angmax": high,
+                }
+            )  # fmt: skip
+        return found
+
+    def dc_lines(self) -> list[Element]:
+        table = self.table("dcline")
+        starts, stops = (self.whole("dcline", table, i, "bus number") for i in (0, 1))
+        names = (
+            "pf",
+            "pt",
+            "qf",
+            "qt",
+            "vf",
+            "vt",
+            "pmin",
+            "pmax",
+            "qminf",
+            "qmaxf",
+            "qmint",
+            "qmaxt",
+            "loss0",
+            "loss1",
+        )
+        costs = self.found.get("dclinecost")
+        prices: list[Element | None] = [None] * len(table)
+        if isinstance(costs, np.ndarray) and len(table):
+            if len(costs) == len(table) and costs.shape[1] >= 5:
+                prices = [self.cost(row, line) for row, line in enumerate(costs.tolist(), start=1)]
+            else:
+                self.faults.append(Fault(self.where("dclinecost"), "needs a row for each DC line"))
+        return [
+            {"from_id": start, "to_id": stop, "in_service": on, "cost": price}
+            | dict(zip(names, row[3:17], strict=True))
+            for start, stop, on, price, row in zip(
+                starts, stops, self.status("dcline", table, 2), prices, table.tolist(), strict=True
+            )
+        ]  # fmt: skip
+
+
+def _is_version(value: Any, number: str) -> bool:
+    if isinstance(value, np.ndarray):
+        return bool(value.size == 1 and value[0, 0] == float(number))
+    return bool(value == number)
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_is_empty(part) for part in value.values())
+    return isinstance(value, np.ndarray) and value.size == 0
+
+
+def _all_out(value: Any, column: int) -> bool:
+    return isinstance(value, np.ndarray) and value.shape[1] > column and not value[:, column].any()
