@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from feasibly.interop.pandapower import from_pandapower
     from feasibly.measure.metrics import Metrics
     from feasibly.problem.core import Problem
+    from feasibly.problem.drawing import Draws
     from feasibly.problem.errors import FeasiblyError, ProblemError
     from feasibly.problem.families import load_problem
     from feasibly.problem.nonconvex import nonconvex
@@ -40,6 +41,7 @@ _HOMES = {
     "from_pandapower": "feasibly.interop.pandapower",
     "Metrics": "feasibly.measure.metrics",
     "Problem": "feasibly.problem.core",
+    "Draws": "feasibly.problem.drawing",
     "FeasiblyError": "feasibly.problem.errors",
     "ProblemError": "feasibly.problem.errors",
     "load_problem": "feasibly.problem.families",
@@ -64,6 +66,7 @@ __all__ = [
     "AnswerOutcome",
     "Certificate",
     "Dataset",
+    "Draws",
     "Evaluation",
     "FeasiblyError",
     "Metrics",

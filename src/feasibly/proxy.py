@@ -20,6 +20,7 @@ from feasibly.data.dataset import Dataset
 from feasibly.data.schema import versions_now
 from feasibly.measure.metrics import Metrics, Rows, measure_rows, summarise
 from feasibly.model.belief import Model
+from feasibly.problem._fixed import fixed_multipliers
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.sampling import input_range, sample
@@ -125,7 +126,7 @@ class Proxy:
             raise FeasiblyError(
                 f"this {self.method} proxy was made without the constants for conditioning; train it again"
             )
-        return Conditioner(self.problem, self.recipe, self.model.covariance)
+        return Conditioner(self.problem.with_fixed_bounds, self.recipe, self.model.covariance)
 
     def predict(
         self,
@@ -249,7 +250,7 @@ def fit(
         # The constants of conditioning belong to answering, not to learning, and are the same work for every method.
         with clock.account("conditioning"):
             conditioner = fit_conditioner(
-                problem, rows, model.covariance, seed=seed, seconds=max(clock.left, 30.0)
+                problem.with_fixed_bounds, rows, model.covariance, seed=seed, seconds=max(clock.left, 30.0)
             )
     record = TrainingRecord(
         method=method,
@@ -282,10 +283,12 @@ def fit(
 def _labels(data: Dataset, rows: NDArray[np.int64]) -> Labels:
     duals = data.duals
     x, y, objective = data.x[rows], data.y[rows], data.objective[rows]
-    parts = () if duals is None else (duals.equality, duals.inequality, duals.lower, duals.upper)
-    if duals is None or not all(np.isfinite(part[rows]).all() for part in parts):
+    if duals is None:
         return Labels(x, y, objective)
-    return Labels(x, y, objective, *(part[rows] for part in parts))
+    equality, *rest = (part[rows] for part in (duals.equality, duals.inequality, duals.lower, duals.upper))
+    if not all(np.isfinite(part).all() for part in (equality, *rest)):
+        return Labels(x, y, objective)
+    return Labels(x, y, objective, equality, *fixed_multipliers(data.problem, *rest))
 
 
 def _fit_closed(
@@ -294,7 +297,7 @@ def _fit_closed(
     if method == "response":
         from feasibly.train.response import train_response
 
-        return train_response(problem, rows, inputs, clock, seed)
+        return train_response(problem.with_fixed_bounds, rows, inputs, clock, seed)
     if method == "ridge":
         from feasibly.model.linear import fit_ridge
 

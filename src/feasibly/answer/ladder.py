@@ -15,6 +15,7 @@ from feasibly.answer.conditioner import Conditioned, Conditioner
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.measure.metrics import measure_rows
 from feasibly.model.belief import Belief, Model
+from feasibly.problem._fixed import own_multipliers
 from feasibly.problem.core import Problem
 from feasibly.problem.duals import Duals, with_fixed
 from feasibly.problem.errors import FeasiblyError
@@ -104,7 +105,8 @@ class Ladder:
         if self._box is not None:
             low, high = self._box
             slack = 1e-9 * (high - low) + 1e-12
-            return np.asarray(((x < low - slack) | (x > high + slack)).any(axis=1))
+            outside = ((x < low - slack) | (x > high + slack)).any(axis=1)
+            return np.asarray(outside | self.problem.unlike(x))
         return self._leverage.unlike(x) if self._leverage is not None else np.zeros(len(x), dtype=bool)
 
     def answer(
@@ -122,10 +124,13 @@ class Ladder:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
         began = time.perf_counter()
         finite = np.asarray(np.isfinite(x).all(axis=1))
-        safe = np.where(finite[:, None], x, self.problem.nominal)
+        refused = self.problem.refused(x)
+        answerable = finite.copy()
+        answerable[list(refused)] = False
+        safe = np.where(answerable[:, None], x, self.problem.nominal)
         belief, known = self._believe(safe)
         y, std, rungs, verdicts, duals = self._climb(safe, belief, which, tolerance, seed, draws, trust)
-        y = np.where(finite[:, None], y, np.nan)
+        y = np.where(answerable[:, None], self.problem.pin(safe, y), np.nan)
         rows = measure_rows(self.problem, safe, y)
         seconds = time.perf_counter() - began + known
         outside = self.outside(safe)
@@ -133,6 +138,8 @@ class Ladder:
         for i, verdict in enumerate(verdicts):
             if not finite[i]:
                 outcomes.append(AnswerOutcome.NOT_FINITE_INPUT)
+            elif i in refused:
+                outcomes.append(AnswerOutcome[refused[i].kind.upper()])
             elif verdict is not None:
                 outcomes.append(verdict)
             elif not rows.worst[i] <= tolerance:  # NaN counts as violated
@@ -153,6 +160,7 @@ class Ladder:
             x=x,
             duals=duals,
             problem=self.problem,
+            warnings=tuple(f"row {i}: {refusal.why}" for i, refusal in refused.items()),
         )
 
     def _climb(
@@ -221,7 +229,7 @@ class Ladder:
 
     def difficulty(self, x: Array, belief: Belief) -> Array:
         """How far each belief is from the constraints: the largest violation of its mean, clipped to the bounds."""
-        clipped = np.clip(np.nan_to_num(belief.mean), self.problem.lower, self.problem.upper)
+        clipped = np.clip(np.nan_to_num(belief.mean), *self.problem.limits.usual)
         return self.conditioner.violation(x, clipped)
 
     def _meets(self, x: Array, y: Array, tolerance: float) -> Mask:
@@ -249,11 +257,12 @@ class Ladder:
         """Multipliers in full length, from those of the candidates."""
         problem, rows = self.problem, self.conditioner.recipe.rows
         lower, upper = np.zeros_like(found.y), np.zeros_like(found.y)
-        inequality = np.zeros((len(found.y), problem.n_inequalities))
+        inequality = np.zeros((len(found.y), self.conditioner.problem.n_inequalities))
         first, second = len(rows.lower), len(rows.lower) + len(rows.upper)
         lower[:, rows.lower], upper[:, rows.upper] = found.lam[:, :first], found.lam[:, first:second]
         inequality[:, rows.inequality] = found.lam[:, second:]
-        return with_fixed(problem, x, found.y, Duals(found.nu.copy(), inequality, lower, upper))
+        inequality, lower, upper = own_multipliers(problem, inequality, lower, upper)
+        return with_fixed(problem, x, problem.pin(x, found.y), Duals(found.nu.copy(), inequality, lower, upper))
 
 
 def _start(y: Array, duals: Duals) -> Any:

@@ -48,6 +48,11 @@ class AnswerOutcome(enum.Enum):
         "The solver found no answer to this input and no proof that there is none; check the input.",
     )
     NOT_FINITE_INPUT = (5, "The input holds NaN or infinite values; mend or drop this row.")
+    ISLANDED = (
+        6,
+        "The outages of this input split the grid, and `warnings` names the buses cut off; leave it out, or let the "
+        "parts balance each on its own (islands=True).",
+    )
 
     def __new__(cls, code: int, advice: str) -> AnswerOutcome:
         """A member whose value is its code."""

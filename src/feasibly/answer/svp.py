@@ -96,7 +96,7 @@ def selection(
 def largest_violation(problem: Problem, x: Array, y: Array) -> Array:
     """The largest violation of any inequality or bound, per row; 0 where all hold."""
     own = _largest(np.maximum(problem.violations(x, y), 0.0))
-    return np.maximum(own, _largest(problem.bound_violations(y)))
+    return np.maximum(own, _largest(problem.bound_violations(y, x)))
 
 
 def _largest(values: Array) -> Array:

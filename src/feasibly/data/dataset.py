@@ -250,6 +250,8 @@ class Dataset:
             listed = ", ".join(map(str, where))
             advice = "They have no answer yet." if code == UNSOLVED else _outcome(code).advice
             lines.append(f"  - {outcome_name(code)}, {len(where)} rows ({listed}): {advice}")
+        reasons = self.problem.refused(self.x)
+        lines += [f"    row {self.rows[i]}: {refusal.why}" for i, refusal in reasons.items()]
         failed = len(self) - self.n_labels
         raise LabelError(f"{failed} of {len(self)} rows are not labels:\n" + "\n".join(lines))
 

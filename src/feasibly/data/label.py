@@ -27,6 +27,7 @@ from feasibly.data.schema import (
 )
 from feasibly.data.store import Builder, Writer
 from feasibly.problem.core import Problem
+from feasibly.problem.drawing import Refusal
 from feasibly.problem.sampling import FACTOR, NOISE, sample
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.records import SolverOptions
@@ -183,6 +184,11 @@ def _fill(
     tell("translating")
     from feasibly.solve.nlp import Solver
 
+    # Rows that cannot have an answer are not solved: the solver passes over what is not finite.
+    refused = problem.refused(x)
+    asked = x.copy() if refused else x
+    asked[list(refused)] = np.nan
+
     payload = Solver.build(problem, options).serialise()
     here = jobs
     if engine == "local":
@@ -192,16 +198,26 @@ def _fill(
     with open_engine(engine, payload, jobs=here, address=address) as workers:
         began = time.perf_counter()
         died = []
-        tasks = (Task(i, x[i * block : (i + 1) * block]) for i in todo)
+        tasks = (Task(i, asked[i * block : (i + 1) * block]) for i in todo)
         for task, arrays in workers.run(tasks):
             if arrays is None:
                 died.append(task)
                 continue
-            sink.write(task.index, arrays)
+            sink.write(task.index, _judged(arrays, refused, task.index * block))
             tell("solving")
         for task in died:
-            sink.write(task.index, _row_by_row(workers, task, sizes_of(problem)))
+            arrays = _row_by_row(workers, task, sizes_of(problem))
+            sink.write(task.index, _judged(arrays, refused, task.index * block))
             tell("solving")
+
+
+def _judged(arrays: Arrays, refused: Mapping[int, Refusal], first: int) -> Arrays:
+    """A block from row `first` on, with the outcomes that were known beforehand."""
+    outcome = arrays[OUTCOME.name]
+    for i in range(len(outcome)):
+        if first + i in refused:
+            outcome[i] = Outcome[refused[first + i].kind.upper()].value
+    return arrays
 
 
 def _row_by_row(workers: Engine, task: Task, sizes: Mapping[str, int]) -> Arrays:

@@ -70,7 +70,7 @@ def measure_rows(problem: Problem, x: ArrayLike, y: ArrayLike, reference: ArrayL
     x, y = problem.check_rows(x, y)
     objective = problem.objectives(x, y)
     equal = np.abs(problem.equalities(x, y))
-    bounds = problem.bound_violations(y)
+    bounds = problem.bound_violations(y, x)
     unequal = np.concatenate([np.maximum(problem.violations(x, y), 0.0), bounds], axis=1)
     if reference is None:
         signed = np.full(len(x), np.nan)

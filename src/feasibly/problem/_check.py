@@ -34,6 +34,7 @@ class Data:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     blocks: dict[str, slice]
+    inputs: dict[str, slice]
 
 
 def check_data(
@@ -48,6 +49,7 @@ def check_data(
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
     blocks: Mapping[str, slice] | None,
+    inputs: Mapping[str, slice] | None,
 ) -> tuple[list[Fault], Data]:
     """Everything about a definition that can be checked without calling its functions."""
     faults: list[Fault] = []
@@ -108,12 +110,14 @@ def check_data(
     names_in = _names("input_names", input_names, len(middle), "x", faults)
     names_out = _names("output_names", output_names, len(low), "y", faults)
     chosen = dict(blocks) if blocks is not None else {"y": slice(0, len(low))}
-    faults += _uncovered(chosen, len(low))
+    faults += _uncovered("blocks", chosen, len(low), "outputs")
+    parts = dict(inputs) if inputs is not None else {"x": slice(0, len(middle))}
+    faults += _uncovered("inputs", parts, len(middle), "inputs")
     width = None if spread is None else float(spread)
-    return faults, Data(low, high, ends, width, middle, first, names_in, names_out, chosen)
+    return faults, Data(low, high, ends, width, middle, first, names_in, names_out, chosen, parts)
 
 
-_NOTHING = Data(np.zeros(0), np.zeros(0), None, None, np.zeros(0), np.zeros(0), (), (), {})
+_NOTHING = Data(np.zeros(0), np.zeros(0), None, None, np.zeros(0), np.zeros(0), (), (), {}, {})
 
 
 def _vector(where: str, values: ArrayLike, faults: list[Fault]) -> Array:
@@ -164,16 +168,16 @@ def _names(
     return chosen
 
 
-def _uncovered(blocks: Mapping[str, slice], size: int) -> list[Fault]:
+def _uncovered(where: str, blocks: Mapping[str, slice], size: int, what: str) -> list[Fault]:
     position = 0
     for name, part in blocks.items():
         if not isinstance(part, slice):
-            return [Fault("blocks", f"block {name!r} must be a slice, got {type(part).__name__}")]
+            return [Fault(where, f"block {name!r} must be a slice, got {type(part).__name__}")]
         if part.step not in (None, 1) or part.start != position or part.stop is None or part.stop < position:
-            return [Fault("blocks", f"block {name!r} must start at {position}, where the one before it ends")]
+            return [Fault(where, f"block {name!r} must start at {position}, where the one before it ends")]
         position = part.stop
     if position != size:
-        return [Fault("blocks", f"they cover {position} of {size} outputs")]
+        return [Fault(where, f"they cover {position} of {size} {what}")]
     return []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly.precision import double, twin
+from feasibly.problem._bounds import Bounds, bounds_given
 from feasibly.problem.errors import Fault, ProblemError, is_spread
 from feasibly.quick import quick
+
+if TYPE_CHECKING:
+    from feasibly.problem.drawing import Drawing, Refusal
 
 Function = Callable[[Any, Any], Any]
 """A function of one input `x` and one decision `y`, written in `jax.numpy`."""
@@ -35,7 +39,8 @@ class Problem:
 
     Args:
         objective: the cost of `y` under `x`, a scalar.
-        lower, upper: bounds on `y`; `-inf` and `inf` where there is none. Their length is that of `y`.
+        lower, upper: bounds on `y`; `-inf` and `inf` where there is none. Their length is that of `y`. Either may be a
+            function of `x`; where both meet, the output is pinned there.
         equality: a vector that is zero at a feasible point, or `None`.
         inequality: a vector that is at most zero at a feasible point, or `None`. Smooth is better: solvers
             and training differentiate it.
@@ -48,10 +53,18 @@ class Problem:
         start: a first guess at `y`; the middle of the bounds when not given.
         input_names, output_names: for tables and files; `x0, x1, ...` when not given.
         blocks: named slices of `y`, in order and covering all of it. Networks are built one a block.
+        inputs: named slices of `x`, likewise; `{"x": slice(0, n_inputs)}` when not given.
+        widest: `(low, high)`, the widest that bounds given as functions become; looked up at many inputs when not
+            given, exactly for bounds that are affine in `x`.
         name: what to call the problem in tables and messages.
         spec: how a built-in family describes itself on disk; users leave it out.
         some_inequalities: from positions, in rising order, to the function of those rows of `inequality` alone, for
             problems where that costs less than all of them; users may leave it out.
+        drawing: how a built-in family draws inputs that are no plain range; users leave it out.
+
+    Attributes:
+        lower, upper: the widest bounds; `bounds(x)` has those of each row.
+        limits: bounds as functions of one `x` in `jax.numpy`, for those who search for answers.
 
     The functions must capture NumPy arrays, not `jax.numpy` ones, for their constants (see `precision`). They
     are copied here: an array that is changed later does not change the problem.
@@ -64,8 +77,8 @@ class Problem:
     def __init__(
         self,
         objective: Function,
-        lower: ArrayLike,
-        upper: ArrayLike,
+        lower: ArrayLike | Callable[[Any], Any],
+        upper: ArrayLike | Callable[[Any], Any],
         *,
         equality: Function | None = None,
         inequality: Function | None = None,
@@ -78,9 +91,12 @@ class Problem:
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         blocks: Mapping[str, slice] | None = None,
+        inputs: Mapping[str, slice] | None = None,
+        widest: tuple[ArrayLike, ArrayLike] | None = None,
         name: str = "problem",
         spec: Mapping[str, Any] | None = None,
         some_inequalities: Callable[[NDArray[np.int64]], Function] | None = None,
+        drawing: Drawing | None = None,
     ) -> None:
         from feasibly.problem._check import check_data, check_functions
         from feasibly.problem._own import own_constants
@@ -94,15 +110,20 @@ class Problem:
         self.violation = keep(violation)
         self.sampler = sampler
         self.spec = spec
+        self.drawing = drawing
         self._some_inequalities = some_inequalities
+        faults, usual, functions = bounds_given(lower, upper, nominal, box, keep)
+        if faults:
+            raise ProblemError(f"problem {self.name!r}", faults)
         faults, data = check_data(
-            lower=lower, upper=upper, box=box, spread=spread, sampler=sampler, nominal=nominal, start=start,
-            input_names=input_names, output_names=output_names, blocks=blocks,
+            lower=usual[0], upper=usual[1], box=box, spread=spread, sampler=sampler, nominal=nominal,
+            start=start, input_names=input_names, output_names=output_names, blocks=blocks, inputs=inputs,
         )  # fmt: skip
         if faults:
             raise ProblemError(f"problem {self.name!r}", faults)
-        self.lower: Array = data.lower
-        self.upper: Array = data.upper
+        self.limits = Bounds.over(data.lower, data.upper, functions, widest, data.nominal, data.box)
+        self.lower: Array = self.limits.lower
+        self.upper: Array = self.limits.upper
         self.spread: float | None = data.spread
         self._box: tuple[Array, Array] | None = data.box
         self.nominal: Array = data.nominal
@@ -110,6 +131,8 @@ class Problem:
         self.input_names: tuple[str, ...] = data.input_names
         self.output_names: tuple[str, ...] = data.output_names
         self.blocks: Mapping[str, slice] = data.blocks
+        self.inputs: Mapping[str, slice] = data.inputs
+        self._inputs_named = inputs is not None
         faults = check_functions(self)
         if faults:
             raise ProblemError(f"problem {self.name!r}", faults)
@@ -175,6 +198,8 @@ class Problem:
             raise ProblemError(
                 f"problem {self.name!r}", [Fault("spread", f"must be zero or more, not {chosen}")]
             )
+        if self.drawing is not None:
+            return self.drawing.box(chosen)
         ends = self.nominal * (1.0 - chosen), self.nominal * (1.0 + chosen)
         return np.minimum(*ends), np.maximum(*ends)
 
@@ -196,28 +221,70 @@ class Problem:
         """The inequalities in natural units, positive where violated: shape `(rows, n_inequalities)`."""
         return self._batched("inequality" if self.violation is None else "violation", x, y)
 
-    def bound_violations(self, y: ArrayLike) -> Array:
-        """How far each finite bound is exceeded (0 where it holds): shape `(rows, finite bounds)`."""
+    def bounds(self, x: ArrayLike) -> tuple[Array, Array]:
+        """Lower and upper bounds for every row: two arrays of shape `(rows, n_outputs)`."""
+        x, _ = self.check_rows(x, check=False)
+        if self.limits.functions is None:
+            shape = (len(x), self.n_outputs)
+            return np.broadcast_to(self.lower, shape), np.broadcast_to(self.upper, shape)
+        found = self._run(self._bounds_compiled, x, x)
+        low, high = np.split(found, 2, axis=1)
+        return low, high
+
+    def pin(self, x: ArrayLike, y: ArrayLike) -> Array:
+        """`y` with every output whose bounds meet for its row put there; the others are as they were."""
+        answers = np.asarray(y, dtype=np.float64)
+        if self.limits.functions is None:
+            return answers
+        low, high = self.bounds(x)
+        return np.where(low >= high, low, answers)
+
+    @functools.cached_property
+    def with_fixed_bounds(self) -> Problem:
+        """This problem with bounds that no input moves, for those who search for answers; see `_fixed`."""
+        from feasibly.problem._fixed import fix_bounds
+
+        return fix_bounds(self)
+
+    def bound_violations(self, y: ArrayLike, x: ArrayLike | None = None) -> Array:
+        """How far each finite bound is exceeded (0 where it holds): shape `(rows, finite bounds)`.
+
+        Bounds that are functions of `x` need the inputs of the rows too.
+        """
         y = np.asarray(y, dtype=np.float64)
         low, high = np.isfinite(self.lower), np.isfinite(self.upper)
-        below = self.lower[low] - y[:, low]
-        above = y[:, high] - self.upper[high]
+        if self.limits.functions is None:
+            floor, ceiling = self.lower, self.upper
+        elif x is None:
+            raise ValueError(f"the bounds of {self.name!r} depend on x; pass the inputs of the rows")
+        else:
+            floor, ceiling = self.bounds(x)
+            low, high = low | np.isfinite(floor).any(axis=0), high | np.isfinite(ceiling).any(axis=0)
+        below = floor[..., low] - y[:, low]
+        above = y[:, high] - ceiling[..., high]
         return np.maximum(np.concatenate([below, above], axis=1), 0.0)
 
     def _batched(self, which: str, x: ArrayLike, y: ArrayLike) -> Array:
         x, y = self.check_rows(x, y)
         if getattr(self, which) is None:
             return np.zeros((len(x), 0))
-        evaluate = self._compiled[which]
-        parts = []
-        with double():
-            for rows in _chunks(len(x)):
-                parts.append(
-                    np.asarray(evaluate(_padded(x[rows]), _padded(y[rows])))[: rows.stop - rows.start]
-                )
-        if parts:
-            return np.concatenate(parts)
+        if len(x):
+            return self._run(self._compiled[which], x, y)
         return np.zeros((0,) if which == "objective" else (0, self._rows(getattr(self, which))))
+
+    @staticmethod
+    def _run(evaluate: Callable[..., jax.Array], x: Array, y: Array) -> Array:
+        with double():
+            parts = [
+                np.asarray(evaluate(_padded(x[rows]), _padded(y[rows])))[: rows.stop - rows.start]
+                for rows in _chunks(len(x))
+            ]
+        return np.concatenate(parts)
+
+    @functools.cached_property
+    def _bounds_compiled(self) -> Callable[..., jax.Array]:
+        both = jax.vmap(twin(lambda x: jnp.concatenate(self.limits.at(x))))
+        return jax.jit(lambda x, _: both(x))
 
     @functools.cached_property
     def _compiled(self) -> Mapping[str, Callable[..., jax.Array]]:
@@ -230,16 +297,34 @@ class Problem:
         names = ("objective", "equality", "inequality", "violation")
         return {name: over_rows(getattr(self, name)) for name in names if getattr(self, name) is not None}
 
-    def check_rows(self, x: ArrayLike, y: ArrayLike | None = None) -> tuple[Array, Array]:
-        """`x` and `y` as float64 matrices of matching rows, or a `ProblemError` that says what is wrong."""
+    def check_rows(
+        self, x: ArrayLike, y: ArrayLike | None = None, *, check: bool = True
+    ) -> tuple[Array, Array]:
+        """`x` and `y` as float64 matrices of matching rows, or a `ProblemError` that says what is wrong.
+
+        Inputs alone are what somebody asks about: those of a grid are also checked for statuses, costs and ratings
+        that cannot be (unless told not to).
+        """
         faults: list[Fault] = []
         rows = _matrix("inputs", x, self.n_inputs, faults)
         answers = np.zeros((len(rows), 0)) if y is None else _matrix("outputs", y, self.n_outputs, faults)
         if not faults and len(rows) != len(answers):
             faults.append(Fault("rows", f"{len(rows)} inputs and {len(answers)} outputs"))
+        if not faults and y is None and check and self.drawing is not None:
+            faults += self.drawing.faults(rows)
         if faults:
             raise ProblemError(f"data for problem {self.name!r}", faults)
         return rows, answers
+
+    def unlike(self, x: ArrayLike) -> NDArray[np.bool_]:
+        """Rows that are not of the kind that is drawn, for reasons that a range cannot tell (two outages at once)."""
+        rows, _ = self.check_rows(x, check=False)
+        return np.zeros(len(rows), dtype=bool) if self.drawing is None else self.drawing.unlike(rows)
+
+    def refused(self, x: ArrayLike) -> dict[int, Refusal]:
+        """Rows that have no answer by their very nature, and why: an outage that splits the grid."""
+        rows, _ = self.check_rows(x, check=False)
+        return {} if self.drawing is None else self.drawing.refused(rows)
 
     # ---- identity --------------------------------------------------------------------------------------
 
@@ -252,11 +337,14 @@ class Problem:
         """
         grid = None if self.spec is None else self.spec.get("grid")
         if grid is not None:
-            return str(grid.digest)
+            drawn = None if self.drawing is None else self.drawing.identity
+            return str(grid.digest) if drawn is None else _digest(f"{grid.digest} {drawn}")
         digest = hashlib.sha256()
         digest.update(repr((self.n_inputs, self.n_outputs, self.n_equalities, self.n_inequalities)).encode())
         digest.update(repr((self.input_names, self.output_names)).encode())
         digest.update(repr([(k, v.start, v.stop) for k, v in self.blocks.items()]).encode())
+        if self._inputs_named:
+            digest.update(repr([(k, v.start, v.stop) for k, v in self.inputs.items()]).encode())
         for bound in (self.lower, self.upper):
             digest.update(_rounded(bound))
         for row in self._probes():
@@ -272,6 +360,8 @@ class Problem:
         yield self.objectives(x, y)
         yield self.equalities(x, y).ravel()
         yield self.inequalities(x, y).ravel()
+        if self.limits.functions is not None:
+            yield np.concatenate(self.bounds(x)).ravel()
 
     def __repr__(self) -> str:
         return (
@@ -284,6 +374,10 @@ class Problem:
             "a Problem holds Python functions and is not pickled; pass the problem itself, or for a built-in "
             "family what feasibly.problem.families.describe says of it"
         )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _as_it_is(function: Any) -> Any:

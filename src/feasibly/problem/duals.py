@@ -71,13 +71,12 @@ class Duals:
 
 def with_fixed(problem: Problem, x: Array, y: Array, duals: Duals) -> Duals:
     """`duals` with those of fixed outputs filled in, by stationarity: nobody who leaves such outputs out knows them."""
-    fixed = np.flatnonzero(problem.lower == problem.upper)
-    if not len(fixed) or not len(x):
+    low, high = problem.bounds(x)
+    fixed = low == high
+    if not fixed.any():
         return duals
-    slope = stationarity(problem, x, y, duals)[:, fixed]
-    lower, upper = duals.lower.copy(), duals.upper.copy()
-    lower[:, fixed] += np.maximum(slope, 0.0)
-    upper[:, fixed] += np.maximum(-slope, 0.0)
+    slope = np.where(fixed, stationarity(problem, x, y, duals), 0.0)
+    lower, upper = duals.lower + np.maximum(slope, 0.0), duals.upper + np.maximum(-slope, 0.0)
     return replace(duals, lower=lower, upper=upper)
 
 

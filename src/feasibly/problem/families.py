@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from feasibly.problem._costs import Costs
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
+from feasibly.problem.drawing import Draws, check_vary
 from feasibly.problem.errors import FeasiblyError, GridWarning
 from feasibly.problem.grid import Grid
 from feasibly.problem.nonconvex import nonconvex
@@ -25,6 +26,8 @@ def load_problem(
     ignore: str | Sequence[str] = (),
     spread: float = SPREAD,
     seed: int = 17,
+    vary: str | Sequence[str] = ("load",),
+    draws: Draws | None = None,
 ) -> Problem:
     """A problem by name or path.
 
@@ -34,13 +37,18 @@ def load_problem(
         ignore: tables of a MATPOWER file to leave out; see `read_grid`.
         spread: for grids, how far loads vary around nominal.
         seed: for `nonconvex`, which member of the family.
+        vary: for grids, what the input is made of: any of `load`, `branch`, `generator` (statuses), `cost`, `rating`.
+        draws: how what varies beside the loads is drawn: single outages, costs within 30 % and ratings within 20 %
+            unless told.
     """
     text = os.fspath(source)
     if not text.startswith("nonconvex:"):
         grid = read_grid(text, costs=costs, ignore=ignore)
         for note in grid.warnings:
             warnings.warn(f"{grid.name}: {note}", GridWarning, stacklevel=2)
-        return acopf(grid, spread=spread)
+        return acopf(grid, spread=spread, vary=vary, draws=draws)
+    if check_vary(vary) != ("load",) or draws is not None:
+        raise FeasiblyError(f"vary and draws are for grids; {text} has inputs of one kind")
     sizes = text.removeprefix("nonconvex:").split(",")
     if len(sizes) != 3 or not all(part.strip().isdigit() for part in sizes):
         raise FeasiblyError(
@@ -67,7 +75,13 @@ def rebuild(plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Pro
     try:
         if family == "acopf":
             grid = Grid.from_arrays(str(plain["name"]), float(plain["base_mva"]), arrays)
-            return acopf(grid, spread=float(plain["spread"]))
+            drawn = plain.get("draws")
+            return acopf(
+                grid,
+                spread=float(plain["spread"]),
+                vary=tuple(plain.get("vary", ("load",))),
+                draws=None if drawn is None else Draws(**drawn),
+            )
         if family == "nonconvex":
             sizes = (int(plain[key]) for key in ("variables", "equalities", "inequalities", "seed"))
             return nonconvex(*sizes)

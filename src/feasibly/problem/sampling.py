@@ -52,13 +52,18 @@ def sample(
     box = input_range(problem, spread=spread, design=design, factor=factor, noise=noise)
     if box is None:
         return _drawn(problem, int(count), int(seed))
-    low, high = box
+    drawing = problem.drawing
+    width = problem.n_inputs if drawing is None else drawing.n_plain
+    low, high = (end[:width] for end in box)
     if design == "correlated":
-        return _correlated(
-            problem, int(count), int(seed), factor or FACTOR, NOISE if noise is None else noise
-        )
-    unit = _uniform if design == "uniform" else _sobol
-    return low + unit(int(count), problem.n_inputs, int(seed)) * (high - low)
+        strays = NOISE if noise is None else noise
+        plain = _correlated(problem.nominal[:width], int(count), int(seed), factor or FACTOR, strays)
+    elif not width:
+        plain = np.zeros((int(count), 0))
+    else:
+        unit = _uniform if design == "uniform" else _sobol
+        plain = low + unit(int(count), width, int(seed)) * (high - low)
+    return plain if drawing is None else drawing.fill(plain, int(seed))
 
 
 def input_range(
@@ -99,15 +104,19 @@ def input_range(
     if faults:
         raise ProblemError(f"sampling of problem {problem.name!r}", faults)
     ends = [problem.nominal * part * (1.0 + sign * around) for part in (low, high) for sign in (-1.0, 1.0)]
-    return np.min(ends, axis=0), np.max(ends, axis=0)
+    box = np.min(ends, axis=0), np.max(ends, axis=0)
+    if problem.drawing is None:
+        return box
+    plain, rest = problem.drawing.n_plain, problem.drawing.box(0.0)
+    return np.append(box[0][:plain], rest[0][plain:]), np.append(box[1][:plain], rest[1][plain:])
 
 
 def _correlated(
-    problem: Problem, count: int, seed: int, factor: tuple[float, float], noise: float
+    nominal: NDArray[np.float64], count: int, seed: int, factor: tuple[float, float], noise: float
 ) -> NDArray[np.float64]:
-    unit = _uniform(count, 1 + problem.n_inputs, seed)
+    unit = _uniform(count, 1 + len(nominal), seed)
     system = factor[0] + unit[:, :1] * (factor[1] - factor[0])
-    return problem.nominal * system * (1.0 + noise * (2.0 * unit[:, 1:] - 1.0))
+    return nominal * system * (1.0 + noise * (2.0 * unit[:, 1:] - 1.0))
 
 
 def _uniform(count: int, width: int, seed: int) -> NDArray[np.float64]:

@@ -34,7 +34,7 @@ class Feasibility:
         """Whether the least infeasible point near `y` is clearly infeasible; `False` if that is not known."""
         relaxed, model = self._relaxed, self.model
         n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
-        y = np.clip(y, model.lower, model.upper)
+        y = np.clip(y, *model.bounds_at(x))
         _, rows = (np.asarray(part).ravel() for part in model.nlp(y, x))
         rows = rows * model.scale[1:]
         equality, inequality = rows[:ne], rows[ne:]
@@ -69,6 +69,11 @@ def relax(model: Model) -> Model:
     amounts = 2 * ne + ni
     near = 0.5 * _PULL * casadi.sumsqr(y - casadi.DM(model.start))
     total = casadi.sum1(casadi.vertcat(above, below, beyond)) + near
+    bounds = None
+    if model.bounds is not None:
+        low, high = model.bounds(x)
+        ends = [casadi.vertcat(low, casadi.DM.zeros(amounts)), casadi.vertcat(high, casadi.DM.inf(amounts))]
+        bounds = casadi.Function("bounds", [x], ends)
     return complete(
         casadi.Function("nlp", [everything, x], [total, relaxed], ["x", "p"], ["f", "g"]),
         lower=np.concatenate([model.lower, np.zeros(amounts)]),
@@ -78,4 +83,5 @@ def relax(model: Model) -> Model:
         n_equalities=ne,
         n_inequalities=ni,
         scale=np.ones(1 + ne + ni),
+        bounds=bounds,
     )

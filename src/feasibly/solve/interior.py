@@ -72,7 +72,6 @@ class Interior:
         self.most_iterations = most_iterations
         lower, upper = model.lower[model.free], model.upper[model.free]
         self._below, self._above = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
-        self._lower, self._upper = lower[self._below], upper[self._above]
         self._n = len(model.free)
         rows = model.n_inequalities + len(self._below) + len(self._above)
         # A problem without any gets one that always holds, so that no formula meets an empty vector.
@@ -105,7 +104,8 @@ class Interior:
     def begin(self, x: Array, start: Start, inside: float | None = None) -> State:
         """An interior point near a given one, by `inside` or else by as much as the given one is wrong."""
         model = self.model
-        y = np.clip(start.y, model.lower, model.upper)[model.free]
+        lower, upper = (bound[model.free] for bound in model.search_at(x))
+        y = np.clip(start.y[model.free], lower, upper)
         nu = start.equality_dual * model.objective_scale / model.equality_scale
         duals = np.concatenate([
             start.inequality_dual * model.objective_scale / model.inequality_scale,
@@ -115,7 +115,7 @@ class Interior:
         ])  # fmt: skip
         _, equality, inequality, _ = self._slim(y, x, nu, duals[: model.n_inequalities])
         gaps = np.concatenate([
-            -inequality, y[self._below] - self._lower, self._upper - y[self._above], np.ones(self._padding)
+            -inequality, (y - lower)[self._below], (upper - y)[self._above], np.ones(self._padding)
         ])  # fmt: skip
         if inside is None:
             wrong = max(np.abs(equality).max(initial=0.0), -gaps.min(initial=0.0))
@@ -160,15 +160,17 @@ class Interior:
         """A state as a point in the problem's own units, multipliers of fixed outputs included."""
         model = self.model
         ni, nl, nu = model.n_inequalities, len(self._below), len(self._above)
-        y = model.lower.copy()
-        y[model.free] = np.clip(state.y, model.lower[model.free], model.upper[model.free])
+        lower, upper = model.bounds_at(x)
+        y = lower.copy()
+        y[model.free] = np.clip(state.y, lower[model.free], upper[model.free])
         lower_dual, upper_dual = np.zeros(len(y)), np.zeros(len(y))
         lower_dual[model.free[self._below]] = state.z[ni : ni + nl]
         upper_dual[model.free[self._above]] = state.z[ni + nl : ni + nl + nu]
-        if len(model.free) < len(y):
-            fixed = np.flatnonzero(model.lower >= model.upper)
-            (pull,) = self._fixed(y, x, state.nu, state.z[:ni])
-            lower_dual[fixed], upper_dual[fixed] = np.maximum(pull, 0.0), np.maximum(-pull, 0.0)
+        pinned = lower >= upper
+        if pinned.any():
+            pull = np.zeros(len(y))
+            (pull[model.fixed_outputs],) = self._fixed(y, x, state.nu, state.z[:ni])
+            lower_dual[pinned], upper_dual[pinned] = (np.maximum(s * pull[pinned], 0.0) for s in (1.0, -1.0))
         unit = model.objective_scale
         return Start(
             y=y,
@@ -194,16 +196,17 @@ class Interior:
 
     def _residuals(self, symbols: Sequence[Any], parts: Sequence[Any]) -> tuple[Any, Any, Any]:
         """Stationarity, equality, and `c + s`."""
-        y, _, s, z, _ = symbols
+        y, _, s, z, x = symbols
         _, equality, inequality, slope = parts[:4]
+        lower, upper = (bound[self.model.free.tolist()] for bound in self.model.search_of(x))
         ni, nl, nu = self.model.n_inequalities, len(self._below), len(self._above)
         at_lower, at_upper = z[ni : ni + nl, 0], z[ni + nl : ni + nl + nu, 0]
         below, above = _picker(self._below, self._n), _picker(self._above, self._n)
         slope = slope - casadi.mtimes(below.T, at_lower) + casadi.mtimes(above.T, at_upper)
         rows = casadi.vertcat(
             inequality,
-            self._lower - casadi.mtimes(below, y),
-            casadi.mtimes(above, y) - self._upper,
+            casadi.mtimes(below, lower - y),
+            casadi.mtimes(above, y - upper),
             -casadi.DM.ones(self._padding),
         )
         return slope, equality, rows + s

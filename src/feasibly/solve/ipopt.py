@@ -70,12 +70,12 @@ class Ipopt:
         """
         solver, model = self._solver(kind), self.model
         row_lower, row_upper = self._ranges.bounds(x)
+        lower, upper = model.bounds_at(x)
         arguments = {
-            "p": x, "lbx": model.lower, "ubx": model.upper, "lbg": row_lower, "ubg": row_upper,
-            "x0": model.start,
+            "p": x, "lbx": lower, "ubx": upper, "lbg": row_lower, "ubg": row_upper, "x0": model.start,
         }  # fmt: skip
         if start is not None:
-            arguments["x0"] = np.clip(start.y, model.lower, model.upper)
+            arguments["x0"] = np.clip(start.y, lower, upper)
             arguments["lam_g0"] = self._ranges.join(start.equality_dual, start.inequality_dual)
             arguments["lam_x0"] = start.upper_dual - start.lower_dual
         raw = solver(**arguments)

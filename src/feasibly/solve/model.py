@@ -31,9 +31,12 @@ class Model:
         slim: `(free y, x, nu, z) -> (objective, equality, inequality, gradient of the Lagrangian)`, scaled.
         full: the same, then the Jacobians of both and the Hessian of the Lagrangian.
         fixed: `(y, x, nu, z) ->` the scaled Lagrangian's gradient over the outputs that cannot vary.
-        lower, upper, start: of all outputs.
+        lower, upper: of all outputs; those of the nominal input where they are functions of the input.
+        start: of all outputs.
         nominal: the usual input.
         scale: of the objective, then of each equality, then of each inequality.
+        bounds: `x -> (lower, upper)` where bounds are functions of the input. In `slim` and `full` an output whose
+            bounds meet is held there, and its variable, on which nothing depends, roams between `search_at` bounds.
     """
 
     nlp: Any
@@ -47,6 +50,34 @@ class Model:
     scale: Array
     n_equalities: int
     n_inequalities: int
+    bounds: Any = None
+
+    def bounds_at(self, x: Array) -> tuple[Array, Array]:
+        """The bounds of one input."""
+        if self.bounds is None:
+            return self.lower, self.upper
+        low, high = (np.asarray(part).ravel() for part in self.bounds(x))
+        return low, high
+
+    def search_at(self, x: Array) -> tuple[Array, Array]:
+        """The bounds of one input, the usual ones where they meet for this input alone."""
+        low, high = self.bounds_at(x)
+        closed = (low >= high) & (self.lower < self.upper)
+        return np.where(closed, self.lower, low), np.where(closed, self.upper, high)
+
+    def search_of(self, x: Any) -> tuple[Any, Any]:
+        """The same as expressions of a symbolic input."""
+        if self.bounds is None:
+            return self.lower, self.upper
+        low, high = self.bounds(x)
+        closed = (low >= high) * casadi.DM((self.lower < self.upper).astype(np.float64))
+        return casadi.if_else(closed, self.lower, low), casadi.if_else(closed, self.upper, high)
+
+    @property
+    def fixed_outputs(self) -> np.ndarray:
+        """Which outputs `fixed` has the gradient of: those that may be pinned."""
+        every = self.lower >= self.upper if self.bounds is None else np.full(len(self.lower), True)
+        return np.flatnonzero(every)
 
     @property
     def free(self) -> np.ndarray:
@@ -74,13 +105,17 @@ class Model:
         packed["sizes"] = np.array([self.n_equalities, self.n_inequalities])
         for name in _FUNCTIONS:
             packed[name] = np.frombuffer(getattr(self, name).serialize().encode("latin-1"), np.uint8)
+        if self.bounds is not None:
+            packed["bounds"] = np.frombuffer(self.bounds.serialize().encode("latin-1"), np.uint8)
         return packed
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Model:
         """The model that `arrays` packed, bit for bit."""
         functions = {
-            name: casadi.Function.deserialize(arrays[name].tobytes().decode("latin-1")) for name in _FUNCTIONS
+            name: casadi.Function.deserialize(arrays[name].tobytes().decode("latin-1"))
+            for name in (*_FUNCTIONS, "bounds")
+            if name in arrays
         }
         equalities, inequalities = (int(size) for size in arrays["sizes"])
         return cls(
@@ -101,20 +136,25 @@ def build_model(problem: Problem) -> Model:
     Raises:
         TranslationError: the problem uses an operation that cannot be translated.
     """
-    from feasibly.solve.translate import translate
+    from feasibly.solve.translate import translate, translate_function
 
     made = translate(problem)
+    bounds = None
+    if problem.limits.functions is not None:
+        ends = [translate_function(bound, made.x) for bound in problem.limits.functions]
+        bounds = casadi.Function("bounds", [made.x], ends)
     # Shared subexpressions first: derivatives of each copy would be copies again.
     objective, equality, inequality = casadi.cse([made.objective, made.equality, made.inequality])
     rows = casadi.vertcat(equality, inequality)
     return complete(
         casadi.Function("nlp", [made.y, made.x], [objective, rows], ["x", "p"], ["f", "g"]),
-        lower=problem.lower,
-        upper=problem.upper,
+        lower=problem.limits.usual[0],
+        upper=problem.limits.usual[1],
         start=problem.start,
         nominal=problem.nominal,
         n_equalities=problem.n_equalities,
         n_inequalities=problem.n_inequalities,
+        bounds=bounds,
     )
 
 
@@ -128,11 +168,13 @@ def complete(
     n_equalities: int,
     n_inequalities: int,
     scale: Array | None = None,
+    bounds: Any = None,
 ) -> Model:
     """The model of an `nlp` function, differentiated; scaled by its gradients at the start unless told."""
     y, x = casadi.SX.sym("y", len(lower)), casadi.SX.sym("x", len(nominal))
     objective, rows = nlp(y, x)
     free, fixed = (np.flatnonzero(test).tolist() for test in (lower < upper, lower >= upper))
+    fixed = fixed if bounds is None else list(range(len(lower)))
     if scale is None:
         # The objective apart: a dense row among sparse ones spoils the colouring of their Jacobian.
         slopes = casadi.Function(
@@ -150,6 +192,11 @@ def complete(
     variable = casadi.SX.sym("y", len(free))
     whole = casadi.SX(casadi.DM(lower))
     whole[free, 0] = variable
+    if bounds is not None:
+        low, high = bounds(x)
+        whole[free, 0] = casadi.if_else(low >= high, low, whole)[free, 0]
+        rest = np.setdiff1d(np.arange(len(lower)), free).tolist()
+        whole[rest, 0] = low[rest, 0]
     together = casadi.Function("together", [y, x, nu, z], [objective, rows, lagrangian])
     objective, rows, lagrangian = together(whole, x, nu, z)
     equality, inequality = rows[:n_equalities, 0], rows[n_equalities:, 0]
@@ -169,6 +216,7 @@ def complete(
         scale=scale,
         n_equalities=n_equalities,
         n_inequalities=n_inequalities,
+        bounds=bounds,
     )
 
 

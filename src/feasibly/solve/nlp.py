@@ -142,7 +142,7 @@ class Solver:
             if not attempt.outcome.ok:
                 continue
             objective, rows = self._evaluate(attempt.point.y, x)
-            if not self._holds(attempt.point.y, rows):
+            if not self._holds(x, attempt.point.y, rows):
                 outcomes[-1] = Outcome.INACCURATE
             else:
                 return Solution(
@@ -230,10 +230,11 @@ class Solver:
     def _feasibility(self) -> Feasibility:
         return Feasibility(self.model)
 
-    def _holds(self, y: Array, rows: Array) -> bool:
+    def _holds(self, x: Array, y: Array, rows: Array) -> bool:
         """Whether every constraint holds to the promised tolerance, in the problem's own units."""
         equality, inequality = rows[: self.model.n_equalities], rows[self.model.n_equalities :]
-        off = (np.abs(equality), inequality, self.model.lower - y, y - self.model.upper)
+        lower, upper = self.model.bounds_at(x)
+        off = (np.abs(equality), inequality, lower - y, y - upper)
         return all(bool(np.all(part <= self.options.feasibility)) for part in off)
 
     def _check_shapes(self, x: Array, start: Start | None) -> None:

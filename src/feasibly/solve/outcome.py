@@ -19,6 +19,7 @@ class Outcome(enum.Enum):
     NOT_FINITE_INPUT = 7
     EVALUATION = 8
     CRASHED = 9
+    ISLANDED = 10
 
     @property
     def ok(self) -> bool:
@@ -56,6 +57,9 @@ _ADVICE: Mapping[Outcome, str] = {
     Outcome.EVALUATION: (
         "The problem's functions gave NaN or infinity where the solver tried them; give the outputs bounds "
         "that keep the functions defined."
+    ),
+    Outcome.ISLANDED: (
+        "Its outages split the grid; leave the row out, or let the parts balance each on its own (islands=True)."
     ),
     Outcome.CRASHED: "The process that was solving this row died; run the same command again to solve it.",
 }

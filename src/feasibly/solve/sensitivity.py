@@ -54,28 +54,42 @@ class Differentiator:
             casadi.jacobian(rows, x),
         ]
         self._derivatives = casadi.Function("derivatives", [y, x, nu, z], outputs)
+        if model.bounds is not None:
+            slopes = [casadi.jacobian(bound, x) for bound in model.bounds(x)]
+            self._bound_slopes = casadi.Function("bound_slopes", [x], slopes)
 
     def differentiate(self, x: Array, solution: Solution, directions: Array | None) -> Sensitivity:
         """The derivative of the solution of `x`, along the columns of `directions` (all inputs if `None`)."""
         model = self.model
-        ne, free = model.n_equalities, model.free
+        lower, upper = model.bounds_at(x)
+        ne, free = model.n_equalities, np.flatnonzero(lower < upper)
         raw = self._derivatives(solution.y, x, solution.equality_dual, solution.inequality_dual)
         rows = np.asarray(raw[0]).ravel()
         hessian, jacobian, slope_x, rows_x = (part.sparse().tocsc() for part in raw[1:])
+        if model.bounds is not None:
+            # Pinned outputs go where their bounds go, and take the rest with them.
+            low_x, high_x = (part.sparse().tocsr() for part in self._bound_slopes(x))
+            pinned = sparse.diags((lower >= upper).astype(np.float64))
+            slope_x, rows_x = slope_x + hessian @ pinned @ low_x, rows_x + jacobian @ pinned @ low_x
+            slope_x, rows_x = slope_x.tocsr(), rows_x.tocsr()
         hessian, jacobian, slope_x = hessian[free][:, free], jacobian[:, free], slope_x[free]
         equality, inequality = jacobian[:ne], jacobian[ne:]
         # An inequality with multiplier z and slack s pulls back with z / s: without end where it is tight.
         weight = solution.inequality_dual / np.maximum(-rows[ne:], _SLACK_FLOOR)
-        below = solution.lower_dual[free] / np.maximum(solution.y - model.lower, _SLACK_FLOOR)[free]
-        above = solution.upper_dual[free] / np.maximum(model.upper - solution.y, _SLACK_FLOOR)[free]
+        below = solution.lower_dual[free] / np.maximum(solution.y - lower, _SLACK_FLOOR)[free]
+        above = solution.upper_dual[free] / np.maximum(upper - solution.y, _SLACK_FLOOR)[free]
         block = hessian + inequality.T @ sparse.diags(weight) @ inequality + sparse.diags(below + above)
         corner = -_REGULARISATION * sparse.eye(ne)
         system = sparse.bmat([[block, equality.T], [equality, corner]], format="csc")
         pull = slope_x + inequality.T @ sparse.diags(weight) @ rows_x[ne:]
+        if model.bounds is not None:
+            pull = pull - sparse.diags(below) @ low_x[free] - sparse.diags(above) @ high_x[free]
         right = sparse.vstack([pull, rows_x[:ne]]).tocsc()
         right = right.toarray() if directions is None else right @ directions
         change = -_solve(system, right)
         moved = np.zeros((len(model.lower), right.shape[1]))
+        if model.bounds is not None:
+            moved = low_x.toarray() if directions is None else low_x @ directions
         moved[free] = change[: len(free)]
         tightening = inequality @ change[: len(free)] + (
             rows_x[ne:].toarray() if directions is None else rows_x[ne:] @ directions
