@@ -262,7 +262,9 @@ class Ladder:
         lower[:, rows.lower], upper[:, rows.upper] = found.lam[:, :first], found.lam[:, first:second]
         inequality[:, rows.inequality] = found.lam[:, second:]
         inequality, lower, upper = own_multipliers(problem, inequality, lower, upper)
-        return with_fixed(problem, x, problem.pin(x, found.y), Duals(found.nu.copy(), inequality, lower, upper))
+        return with_fixed(
+            problem, x, problem.pin(x, found.y), Duals(found.nu.copy(), inequality, lower, upper)
+        )
 
 
 def _start(y: Array, duals: Duals) -> Any:

@@ -30,8 +30,7 @@ def fix_bounds(problem: Problem) -> Problem:
     if problem.limits.functions is None:
         return problem
     view = object.__new__(type(problem))
-    kept = {key: value for key, value in problem.__dict__.items() if key not in _DERIVED}
-    view.__dict__.update(kept)
+    view.__dict__.update({key: problem.__dict__[key] for key in _KEPT})
     view.__dict__["fingerprint"] = problem.fingerprint
     low, high = moving_bounds(problem)
     lower = np.where(low, problem.lower, problem.limits.usual[0])
@@ -45,6 +44,8 @@ def fix_bounds(problem: Problem) -> Problem:
             if function is not None:
                 setattr(view, which, _held(function, hold))
         view._some_inequalities = None
+    else:
+        view.__dict__["_compiled"] = problem._compiled
     if low.any() or high.any():
         rows = _bound_rows(problem.limits, np.flatnonzero(low), np.flatnonzero(high))
         natural = view.inequality if view.violation is None else view.violation
@@ -77,14 +78,10 @@ def own_multipliers(
     return inequality[:, :first], lower, upper
 
 
-_DERIVED = (
-    "_compiled",
-    "n_equalities",
-    "n_inequalities",
-    "_bounds_compiled",
-    "with_fixed_bounds",
-    "fingerprint",
-)
+_KEPT = (
+    "name", "objective", "equality", "inequality", "violation", "sampler", "spec", "drawing", "spread", "nominal",
+    "start", "input_names", "output_names", "blocks", "inputs", "_box", "_inputs_named", "_some_inequalities",
+)  # fmt: skip
 
 
 def moving_bounds(problem: Problem) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

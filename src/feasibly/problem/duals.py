@@ -96,9 +96,10 @@ def unique(problem: Problem, x: Array, y: Array) -> NDArray[np.bool_]:
     Where they are not, multipliers and prices are one choice of several, and another solver may make another one.
     """
     slack = -problem.violations(x, y)
+    lower, upper = problem.bounds(x)
     found = np.zeros(len(y), dtype=bool)
     for row in np.flatnonzero(np.isfinite(y).all(axis=1)):
-        moving = (y[row] - problem.lower > TIGHT) & (problem.upper - y[row] > TIGHT)
+        moving = (y[row] - lower[row] > TIGHT) & (upper[row] - y[row] > TIGHT)
         with double():
             equality, inequality = _jacobians(problem)(x[row], y[row])
         tight = slack[row] <= TIGHT
