@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from feasibly.problem.errors import FeasiblyError
-from feasibly.serve import plain, v2
+from feasibly.serve import page, plain, v2
 from feasibly.serve.desk import Desk
 from feasibly.serve.guard import Guard
 from feasibly.serve.meters import CONTENT_TYPE
@@ -66,7 +66,7 @@ def build_app(
         await asyncio.to_thread(desk.batcher.join, desk.limits.stopping_seconds)
 
     app = Starlette(
-        routes=[*v2.routes(desk), *plain.routes(desk), Route("/metrics", metrics)],
+        routes=[*v2.routes(desk), *plain.routes(desk), *page.routes(desk), Route("/metrics", metrics)],
         exception_handlers={HTTPException: lost, Refused: refused},
         lifespan=lifespan,
     )

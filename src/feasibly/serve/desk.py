@@ -33,8 +33,10 @@ class Desk:
 
     async def open(self, failed: Callable[[FeasiblyError], None]) -> None:
         """Load everything named at the start, one after the other; `failed` hears of the first that cannot be."""
+        names = self.shelf.names()
+        self.shelf.loading.update(names)
         try:
-            for name in self.shelf.names():
+            for name in names:
                 await self._load(name)
                 served = self.shelf.served[name]
                 log.info("%s is ready, warm after %.1f s", name, served.warm_seconds)

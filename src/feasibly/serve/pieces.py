@@ -29,11 +29,7 @@ def _cut(value: Any, count: int, rows: slice) -> Any:
     """Whatever has an entry a row is cut, however deep in the record it lies."""
     if isinstance(value, np.ndarray) and value.ndim and len(value) == count:
         return value[rows]
-    if (
-        isinstance(value, tuple)
-        and len(value) == count
-        and not all(isinstance(v, str) and " " in v for v in value)
-    ):
+    if isinstance(value, tuple) and len(value) == count:
         return value[rows]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {

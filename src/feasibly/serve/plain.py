@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,13 @@ def routes(desk: Desk) -> list[Route]:
     """The list of models, one model, and its answers."""
 
     async def models(request: Request) -> Response:
-        return as_json({"models": [summary(served) for _, served in sorted(desk.shelf.served.items())]})
+        found = desk.shelf.names()
+        return as_json(
+            {
+                "models": [summary(desk.shelf.served[name]) for name in found if name in desk.shelf.served],
+                "loading": [name for name in found if desk.shelf.state(name) == "LOADING"],
+            }
+        )
 
     async def model(request: Request) -> Response:
         return as_json(detail(desk.find(request.path_params["name"])))
@@ -49,7 +56,9 @@ def routes(desk: Desk) -> list[Route]:
         x = read_rows(said.get("inputs", {}), served, desk)
         parsed = time.perf_counter()
         asked = await desk.batcher.ask(served, how, x, deadline)
-        found = served.promise(asked.answer, x, how) if wants else asked.answer
+        found = asked.answer
+        if wants:
+            found = await asyncio.to_thread(served.promise, found, x, how)
         writing = time.perf_counter()
         response = as_json(
             {
@@ -104,6 +113,7 @@ def detail(served: Served) -> dict[str, Any]:
         "blocks": {name: [where.start, where.stop] for name, where in problem.blocks.items()},
         "labels": served.proxy.record.labels,
         "promise": None if promise is None else promise.describe(),
+        "confidence": None if promise is None else promise.confidence,
         "promised": [] if promise is None else list(promise.answers),
         "proves": served.proves,
         "digest": served.digest,

@@ -144,11 +144,11 @@ class Shelf:
             raise FeasiblyError(f"{source} is no model and holds none; name a folder that train wrote")
 
     def names(self) -> list[str]:
-        """Every model that is loaded or could be."""
+        """Every model that is loaded or could be, in the order they were named."""
         found = {**self._folders, **dict.fromkeys(self._given)}
         for root in self._roots:
             found |= {name: path for name, path in _models_in(root).items() if name not in found}
-        return sorted(found)
+        return list(found)
 
     def open(self, name: str) -> Served:
         """Read and warm a model; slow, and without effect on what is served. `put` takes it into service.

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from feasibly._version import __version__
 from feasibly.answer.record import Answer
+from feasibly.problem.errors import FeasiblyError
 from feasibly.serve.bodies import check_count, known, read_how, read_json, read_numbers
 from feasibly.serve.refusal import Refused
 from feasibly.serve.replies import as_json
@@ -210,9 +211,12 @@ def _wanted(outputs: Any) -> tuple[str, ...]:
 
 
 def _tensor(name: str, answer: Answer, kind: type) -> dict[str, Any]:
-    values = (_OUTPUTS.get(name) or _ON_REQUEST[name])(answer)
+    try:
+        values = (_OUTPUTS.get(name) or _ON_REQUEST[name])(answer)
+    except FeasiblyError as error:
+        raise Refused(422, f"there is no {name}: {error}") from None
     if values is None:
-        raise Refused(422, f"these answers have no {name}; ask with prove, or for another answer")
+        raise Refused(422, f"these answers have no {name}; ask with prove set to true")
     if isinstance(values, list):
         return {"name": name, "shape": [len(values)], "datatype": "BYTES", "data": values}
     array = np.asarray(values, dtype=np.float64)
