@@ -21,11 +21,8 @@ MOST_REGIONS = 8
 
 def place(grid: Grid) -> tuple[Array, str]:
     """Positions `(buses, 2)` in the unit square, and what they are: `coordinates` or `layout`."""
-    known = (
-        np.isfinite(grid.position).all(axis=1)
-        if grid.position.shape == (grid.n_buses, 2)
-        else np.zeros(0, bool)
-    )
+    complete = grid.position.shape == (grid.n_buses, 2)
+    known = np.asarray(np.isfinite(grid.position).all(axis=1)) if complete else np.zeros(0, dtype=bool)
     if (
         known.size
         and known.mean() >= 0.9
@@ -83,7 +80,7 @@ def _from_distances(grid: Grid) -> Array:
         members = np.flatnonzero(island == number)
         part = _untangle(graph[members][:, members])
         part -= part.min(axis=0)
-        placed[members] = part + [right, 0.0]
+        placed[members] = part + np.array([right, 0.0])
         right += part[:, 0].max() + 2.0
     return placed
 
