@@ -28,7 +28,7 @@ test: export OMP_NUM_THREADS := 1
 test: export OPENBLAS_NUM_THREADS := 1
 test: export XLA_FLAGS := --xla_cpu_multi_thread_eigen=false
 test: lint
-	@echo "docs" && $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
+	@echo "docs" && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 	@echo "tests" && $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 lint: $(VENV)/.dev
@@ -37,7 +37,7 @@ lint: $(VENV)/.dev
 	@echo "import contract" && $(BIN)/lint-imports > $(VENV)/contract.txt || { cat $(VENV)/contract.txt; exit 1; }
 
 docs: $(VENV)/.dev
-	@$(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis feasibly-demo

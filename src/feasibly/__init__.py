@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from feasibly.data.opfdata import import_opfdata
     from feasibly.data.pglearn import import_pglearn
     from feasibly.interop.pandapower import from_pandapower
-    from feasibly.interop.pypsa import from_pypsa
     from feasibly.measure.metrics import Metrics
     from feasibly.problem.core import Problem
     from feasibly.problem.drawing import Draws
@@ -28,7 +27,10 @@ if TYPE_CHECKING:
     from feasibly.problem.nonconvex import nonconvex
     from feasibly.problem.sampling import sample
     from feasibly.proxy import DEFAULT_METHOD, METHODS, Evaluation, Proxy, evaluate, evaluate_proxy, fit
+    from feasibly.report.compare import Comparison, compare
+    from feasibly.report.html import write_report
     from feasibly.timeseries import TimeSeries, run_timeseries
+
 _HOMES = {
     "ANSWERS": "feasibly.answer.ladder",
     "Answer": "feasibly.answer.ladder",
@@ -40,7 +42,6 @@ _HOMES = {
     "import_opfdata": "feasibly.data.opfdata",
     "import_pglearn": "feasibly.data.pglearn",
     "from_pandapower": "feasibly.interop.pandapower",
-    "from_pypsa": "feasibly.interop.pypsa",
     "Metrics": "feasibly.measure.metrics",
     "Problem": "feasibly.problem.core",
     "Draws": "feasibly.problem.drawing",
@@ -58,6 +59,9 @@ _HOMES = {
     "fit": "feasibly.proxy",
     "TimeSeries": "feasibly.timeseries",
     "run_timeseries": "feasibly.timeseries",
+    "Comparison": "feasibly.report.compare",
+    "compare": "feasibly.report.compare",
+    "write_report": "feasibly.report.html",
 }
 
 __all__ = [
@@ -67,6 +71,7 @@ __all__ = [
     "Answer",
     "AnswerOutcome",
     "Certificate",
+    "Comparison",
     "Dataset",
     "Draws",
     "Evaluation",
@@ -78,11 +83,11 @@ __all__ = [
     "TimeSeries",
     "__version__",
     "certify",
+    "compare",
     "evaluate",
     "evaluate_proxy",
     "fit",
     "from_pandapower",
-    "from_pypsa",
     "import_opfdata",
     "import_pglearn",
     "label",
@@ -90,6 +95,7 @@ __all__ = [
     "nonconvex",
     "run_timeseries",
     "sample",
+    "write_report",
 ]
 
 

@@ -205,6 +205,21 @@ def fit(
         progress: called now and then with a record of how training stands.
         steps: the recorded steps of another run, to repeat it instead of watching the clock.
         settings: of the method, by name.
+
+    Examples:
+        The nearest point to `x` in a box, with answers known in closed form:
+
+        >>> problem = fb.Problem(
+        ...     lambda x, y: ((y - x) ** 2).sum() + 1.0, [0.0, 0.0], [1.0, 1.0], box=([-1.0, -1.0], [2.0, 2.0])
+        ... )
+        >>> x = fb.sample(problem, 100, seed=0)
+        >>> data = fb.Dataset.from_arrays(problem, x, x.clip(0.0, 1.0))
+        >>> proxy = fb.fit(problem, data, "ridge", labels=40)
+        >>> answer = proxy.predict([[0.25, 1.5]])
+        >>> answer.y.round(3)
+        array([[0.25, 1.  ]])
+        >>> answer.outcomes()
+        {'OK': 1}
     """
     if method not in METHODS:
         raise FeasiblyError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
@@ -338,18 +353,33 @@ class Evaluation:
         }
 
 
-def evaluate(problem: Problem, data: Dataset, y: ArrayLike) -> Metrics:
-    """The metrics of the answers `y` to the rows of `data`, or to its solved rows if `y` has as many.
+def evaluate(problem: Problem, data: Dataset, y: ArrayLike, *, proxy: Proxy | None = None) -> Metrics:
+    """The metrics of the answers `y` to the rows of `data`, or to its labels if `y` has as many rows as those.
 
-    Rows of `data` that are not labels have no reference and are left out.
+    Rows that are not labels have no reference and are left out. So are, with `proxy`, the labels it was trained on;
+    answers alone do not say who made them, so without it every label counts. `evaluate_proxy` answers and measures in
+    one go.
+
+    Examples:
+        Of the 100 labels of `fit`'s example, 40 were learnt from:
+
+        >>> y = proxy.predict(data.x, "mean").y
+        >>> fb.evaluate(problem, data, y).count, fb.evaluate(problem, data, y, proxy=proxy).count
+        (100, 60)
     """
     answers = np.asarray(y, dtype=np.float64)
-    solved = np.flatnonzero(data.solved)
+    counted = data.solved if proxy is None else data.solved & data.unseen(proxy.keys)
+    if not counted.any():
+        raise FeasiblyError(
+            "no label is left to measure answers with; label rows that were not used in training"
+        )
     if len(answers) == len(data):
-        answers = answers[solved]
-    elif len(answers) != len(solved):
-        raise FeasiblyError(f"{len(answers)} answers do not match {len(data)} rows or {len(solved)} labels")
-    return summarise(measure_rows(problem, data.x[solved], answers, data.objective[solved]))
+        answers = answers[counted]
+    elif len(answers) == int(data.solved.sum()):
+        answers = answers[counted[data.solved]]
+    else:
+        raise FeasiblyError(f"{len(answers)} answers do not match {len(data)} rows or {data.n_labels} labels")
+    return summarise(measure_rows(problem, data.x[counted], answers, data.objective[counted]))
 
 
 def evaluate_proxy(

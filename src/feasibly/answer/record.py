@@ -110,6 +110,11 @@ class Answer:
         """Which rows may be used as they are."""
         return np.array([outcome is AnswerOutcome.OK for outcome in self.outcome], dtype=bool)
 
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """What became of each row, by name, as in `Dataset.outcome_names`."""
+        return tuple(outcome.name for outcome in self.outcome)
+
     def outcomes(self) -> dict[str, int]:
         """How many rows ended how, by name."""
         return {kind.name: n for kind in AnswerOutcome if (n := sum(o is kind for o in self.outcome))}
@@ -216,16 +221,6 @@ class Answer:
         from feasibly.interop._pandapower_write import write_pandapower
 
         write_pandapower(self, net, row)
-
-    def write_pypsa(self, network: Any, row: int = 0, snapshot: Any = None) -> None:
-        """Fill one snapshot of the PyPSA network that the problem was made of with one row, as its power flow does.
-
-        Voltages, powers and flows go where `network.pf()` puts them, nodal prices into `buses_t.marginal_price`. The
-        first snapshot unless told; what is given in the network stays as it is.
-        """
-        from feasibly.interop._pypsa_write import write_pypsa
-
-        write_pypsa(self, network, row, snapshot)
 
     def to_pandapower(
         self, net: Any, log: Iterable[tuple[str, str]] | None = None, index: Sequence[Any] | None = None

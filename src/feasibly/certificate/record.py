@@ -295,30 +295,9 @@ class Certificate:
 
     def as_dict(self, *, full: bool = False) -> dict[str, Any]:
         """Plain values, ready for JSON; `full` adds the inputs that batches are compared with."""
-        plain = {
-            f.name: _flat(getattr(self, f.name)) for f in fields(self) if f.name not in ("folds", "reference")
-        }
-        return plain | ({"reference": _flat(self.reference)} if full else {})
+        hidden = ("folds",) if full else ("folds", "reference")
+        return {f.name: promise.to_plain(getattr(self, f.name)) for f in fields(self) if f.name not in hidden}
 
     def with_folds(self, folds: Sequence[Any]) -> Certificate:
         """The same with other proxies as its folds; they are stored apart from it."""
         return replace(self, folds=tuple(folds))
-
-
-_OWN = (AnswerPromise, Cross, Rule)
-
-
-def _flat(value: Any) -> Any:
-    if isinstance(value, _OWN):
-        return {f.name: _flat(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _flat(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return {"shape": list(value.shape), "values": [_flat(item) for item in value.ravel().tolist()]}
-    if isinstance(value, tuple):
-        return [_flat(item) for item in value]
-    if isinstance(value, (AlphaReport, MeanBound, Reference, Region, ScoreLimit)):
-        return promise.to_plain(value)
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value

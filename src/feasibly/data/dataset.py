@@ -235,6 +235,11 @@ class Dataset:
         """How many rows are labels."""
         return int(self.solved.sum())
 
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """What became of each row, by name, as in `Answer.outcome_names`; `UNSOLVED` where nothing has yet."""
+        return tuple(outcome_name(code) for code in self.outcome.tolist())
+
     def outcomes(self) -> dict[str, int]:
         """How many rows ended how, by name: `{"OK": 638, "INFEASIBLE": 2}`."""
         counts = Counter(int(code) for code in self.outcome)

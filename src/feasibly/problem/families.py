@@ -40,6 +40,11 @@ def load_problem(
         vary: for grids, what the input is made of: any of `load`, `branch`, `generator` (statuses), `cost`, `rating`.
         draws: how what varies beside the loads is drawn: single outages, costs within 30 % and ratings within 20 %
             unless told.
+
+    Examples:
+        >>> problem = fb.load_problem("nonconvex:10,4,6")
+        >>> problem.n_inputs, problem.n_outputs, problem.n_equalities, problem.n_inequalities
+        (4, 10, 4, 6)
     """
     text = os.fspath(source)
     if not text.startswith("nonconvex:"):

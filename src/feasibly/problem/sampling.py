@@ -37,6 +37,14 @@ def sample(
             `correlated`: all loads rise and fall together, by one factor a row, each with noise of its own.
         factor: lowest and highest system-wide factor of correlated draws ((0.75, 1.1) unless told).
         noise: how far each input of a correlated draw strays from factor times nominal (0.1 unless told).
+
+    Examples:
+        More rows never change those before them:
+
+        >>> problem = fb.nonconvex(variables=10, equalities=4, inequalities=6)
+        >>> few, many = fb.sample(problem, 2, seed=1), fb.sample(problem, 5, seed=1)
+        >>> many.shape, bool((many[:2] == few).all())
+        ((5, 4), True)
     """
     faults = []
     if not is_whole(count) or count < 0:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,6 @@ from feasibly.promise.cross import CrossIntervals
 from feasibly.promise.exchange import Reference
 from feasibly.promise.mean import MeanBound
 from feasibly.promise.variance import AlphaReport, Spread
-
-Record: TypeAlias = AlphaReport | CrossIntervals | MeanBound | Reference | Region | ScoreLimit | Spread
 
 for _kind, _name in (
     (AlphaReport, "alpha-report"), (CrossIntervals, "cross-intervals"), (MeanBound, "mean-bound"), (Region, "region"),
@@ -31,18 +30,17 @@ record(
 )(Reference)  # fmt: skip
 
 
-def to_plain(promised: Record) -> dict[str, Any]:
-    """The record as plain data ready for JSON; infinities, which JSON lacks, become strings."""
-    return {"kind": type(promised).__name__} | {
-        field.name: _flatten(getattr(promised, field.name)) for field in fields(promised)
-    }
-
-
-def _flatten(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Records and arrays as plain data ready for JSON; infinities, which JSON lacks, become strings."""
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        return {"kind": type(value).__name__} | parts
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return {"shape": list(value.shape), "values": [_flatten(item) for item in value.ravel().tolist()]}
-    if isinstance(value, tuple):
-        return list(value)
+        return {"shape": list(value.shape), "values": to_plain(value.ravel().tolist())}
+    if isinstance(value, (tuple, list)):
+        return [to_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -105,6 +105,13 @@ def compare(
 
     Raises:
         ReportError: names that do not exist, too few labels, or a store of another comparison.
+
+    Examples:
+        With the labels of `fit`'s example:
+
+        >>> found = fb.compare(data, ["ridge", "gp"], ["mean"], labels=40, budget=10)
+        >>> [(row["method"], row["answer"], row["count"]) for row in found.rows]
+        [('ridge', 'mean', 60), ('gp', 'mean', 60)]
     """
     chosen = _names("method", methods, METHODS)
     ways = _names("answer", answers, ANSWERS)

@@ -162,6 +162,16 @@ def certify(
     Raises:
         CertificateError: too few labels (it says how many are needed), no such answer, a range that errors exceed, or
             data of another problem.
+
+    Examples:
+        With the proxy and the labels of `fit`'s example, 60 of which it has not seen:
+
+        >>> made = fb.certify(proxy, data, 0.9, answers=["mean"], unlabelled=200)
+        >>> made.labels, made.unlabelled
+        (60, 200)
+        >>> answer = proxy.predict(data.x[:2], "mean")
+        >>> bool((answer.lower <= answer.y).all())
+        True
     """
     asked = _Asked(float(confidence), float(alpha), simultaneous, float(tolerance), int(draws), int(seed))
     _check(proxy, data, answers, variant)

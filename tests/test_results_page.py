@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from feasibly.report.files import ReportError
-from feasibly.report.page import BEGIN, END, insert, readme_table, results_page
+from gather import gather
+from results_page import BEGIN, DOCS, END, README, insert, wanted
 from tests.report.test_render import row
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def _load(name: str) -> Any:
-    """A script of `benchmarks`, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _script() -> Any:
-    return _load("results_page")
-
-
 def test_the_pages_are_those_of_the_stored_results() -> None:
-    for path, text in _script().wanted().items():
+    for path, text in wanted().items():
         assert path.read_text(encoding="utf-8") == text, "run python benchmarks/results_page.py"
 
 
@@ -66,8 +51,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_comparison_beside_the_paper(folder: Path) -> None:
-    page = results_page(folder)
-    assert "### case57_ieee, full scale (`compare-table-57.json`)" in page
+    page = wanted(folder)[DOCS / "results" / "case57_ieee.md"]
+    assert "## compare-table-57\n\nFull scale: 512 labels" in page
     assert "Measured on Imaginary 8088, 1 of 2 cores, commit `abcdef0123` with changes." in page
     assert "- One trial." in page
     assert "- It was raining." in page
@@ -78,15 +63,17 @@ def test_a_comparison_beside_the_paper(folder: Path) -> None:
     assert behind.endswith(". It had one second.")
     assert "gap at least 928,000 x smaller" in page.replace("9.28e+05", "928,000")
     assert "- gp, mean failed: no luck" in page
-    assert page.index("mine, scale 0.1") < page.index("case57_ieee, full scale")
+    assert "Scale 0.1: 512 labels" in wanted(folder)[DOCS / "results" / "mine.md"]
 
 
 def test_where_the_papers_tables_stand_comes_first(folder: Path) -> None:
-    page = results_page(folder)
-    (line,) = (line for line in page.splitlines() if line.startswith("| `compare-table-57.json` | 1 |"))
+    page = wanted(folder)[DOCS / "results.md"]
+    (line,) = (line for line in page.splitlines() if line.startswith("| [table-57]"))
+    assert "(results/case57_ieee.md#compare-table-57) | 1 |" in line
     assert "Naïve MAE (gap" in line  # 9 % against 4.029
     assert "Sandwich BNN SvP (gap" not in line  # 0.5 % against 0.928
-    assert page.index(line) < page.index("### ")
+    assert "- [mine](results/mine.md): 4 rows in 1 comparison" in page
+    assert "- [Everything else that was measured](results/other.md)" in page
 
 
 def test_the_readme_takes_the_default_from_where_it_was_repeated(folder: Path) -> None:
@@ -96,13 +83,12 @@ def test_the_readme_takes_the_default_from_where_it_was_repeated(folder: Path) -
     (folder / "compare-6-mine.json").write_text(json.dumps(once))
     (folder / "compare-6-mine-seeds.json").write_text(json.dumps(once | {"rows": rows}))
     (folder / "compare-6-mine-networks.json").write_text(json.dumps(once | {"rows": networks}))
-    lines = [line for line in readme_table(folder).splitlines() if line.startswith("| mine |")]
+    lines = [line for line in wanted(folder)[README].splitlines() if line.startswith("| mine |")]
     assert len(lines) == 1
     assert "| 0.300 |" in lines[0]
 
 
 def test_single_trainings_are_gathered_into_one_comparison(tmp_path: Path) -> None:
-    gather = _load("gather").gather
     files = []
     for method in ("mae", "mse"):
         single = {
@@ -124,11 +110,14 @@ def test_single_trainings_are_gathered_into_one_comparison(tmp_path: Path) -> No
         gather(files[:1] * 2, "table-2000", cores=(16, 2), at_a_time=3, remarks=[], why={})
     for path in files:
         path.unlink()
-    assert "Slide rule (Imaginary 8088 beside it), 2 of 16 cores" in results_page(tmp_path)
+    assert (
+        "Slide rule (Imaginary 8088 beside it), 2 of 16 cores"
+        in wanted(tmp_path)[DOCS / "results" / "case2000_goc.md"]
+    )
 
 
 def test_other_results_of_any_shape(folder: Path) -> None:
-    page = results_page(folder)
+    page = wanted(folder)[DOCS / "results" / "other.md"]
     assert "| seconds | 1.235 |" in page
     assert "| ratios | a b 2 |" in page
     assert "| case | inner time |" in page
@@ -137,13 +126,37 @@ def test_other_results_of_any_shape(folder: Path) -> None:
     assert "names: p, q" in page
 
 
-def test_the_readme_shows_a_few_rows_and_the_published_one(folder: Path) -> None:
-    table = readme_table(folder)
-    assert "| case57_ieee | 512 | response, conditioned | 1e-08 |" in table
-    assert "| case57_ieee | 512 | *Sandwich BNN SvP, as published* | 0.928 | 0.027 | 0 |" in table
-    assert "mae" not in table
-    lines = [line for line in table.splitlines() if line.startswith("|")]
+def test_the_readme_has_a_line_for_a_grid_and_counts_all_time(folder: Path) -> None:
+    path = folder / "compare-table-57.json"
+    document = json.loads(path.read_text())
+    document["seconds"] = {"response.0": {"sup": 3.0, "conditioning": 5.0, "total": 9.0}}
+    path.write_text(json.dumps(document | {"solver_seconds_per_instance": 0.01}))
+    text = wanted(folder)[README]
+    (line,) = (line for line in text.splitlines() if line.startswith("| case57_ieee |"))
+    assert line.startswith("| case57_ieee | 512 | 1e-08 (0.928) |")
+    assert "| 5.12 s + 9 s (600 s) |" in line
+    assert line.endswith("| 10 ms |")
+    lines = [line for line in text[text.index(BEGIN) : text.index(END)].splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_a_row_that_is_as_good_is_not_kept_quiet(folder: Path) -> None:
+    path = folder / "compare-table-57.json"
+    document = json.loads(path.read_text())
+    document["rows"].append(row("ridge", "conditioned", 1e-8))
+    path.write_text(json.dumps(document))
+    assert "On 1 of 1 problems" in wanted(folder)[README]
+    document["rows"][-1] = row("ridge", "conditioned", 0.5)
+    path.write_text(json.dumps(document))
+    assert "On 0 of 1 problems" in wanted(folder)[README]
+
+
+def test_pages_that_benchmarks_wrote_are_taken_over(folder: Path) -> None:
+    (folder / "speed.md").write_text("# How fast\n\nVery.\n")
+    made = wanted(folder)
+    assert made[DOCS / "results" / "speed.md"] == "# How fast\n\nVery.\n"
+    assert "- [How fast](results/speed.md)" in made[DOCS / "results.md"]
+    assert DOCS / "results" / "other.md" not in made
 
 
 def test_inserting_replaces_what_was_between_the_markers() -> None:
@@ -157,7 +170,7 @@ def test_inserting_replaces_what_was_between_the_markers() -> None:
 def test_an_empty_comparison_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "compare-x.json").write_text('{"rows": []}')
     with pytest.raises(ReportError, match="no rows"):
-        results_page(tmp_path)
+        wanted(tmp_path)
     (tmp_path / "compare-x.json").write_text("{")
     with pytest.raises(ReportError, match="cannot be read"):
-        results_page(tmp_path)
+        wanted(tmp_path)
