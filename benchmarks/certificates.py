@@ -59,7 +59,7 @@ def study(problem: fb.Problem, data: fb.Dataset, method: str, budget: float, spl
     scored, seconds = {}, {}
     for answer in ANSWERS:
         trust = rule.trusts if answer == "auto" else None
-        found = proxy._ladder.answer(data.x[rest], answer, trust=trust)
+        found = proxy.ladder.answer(data.x[rest], answer, trust=trust)
         scored[answer] = split.score(found, data.objective[rest])
         seconds[answer] = found.seconds / len(rest)
         say(f"{method}: {answer} answered {len(rest)} rows in {found.seconds:.1f} s, {scored[answer].rungs}")
@@ -67,7 +67,7 @@ def study(problem: fb.Problem, data: fb.Dataset, method: str, budget: float, spl
     shapes = {}
     for answer in ANSWERS:
         trust = rule.trusts if answer == "auto" else None
-        before = split.score(proxy._ladder.answer(data.x[aside], answer, trust=trust), data.objective[aside])
+        before = split.score(proxy.ladder.answer(data.x[aside], answer, trust=trust), data.objective[aside])
         shapes[answer] = split.find_shape(before, data.y[aside], floor, 0.95)
     coverage = [
         {"answer": answer, **row}

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from feasibly import _codec
 from feasibly._codec import CodecError, pack, unpack
-from feasibly.answer.ladder import Leverage
-from feasibly.answer.recipe import Recipe
+from feasibly.answer.calibration import Calibration
+from feasibly.answer.range import Leverage
 from feasibly.model.belief import Model
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
@@ -77,7 +77,7 @@ def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = 
 def _described(proxy: Proxy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """What goes into the two files."""
     parts = {
-        "model": proxy.model, "record": proxy.record, "recipe": proxy.recipe, "leverage": proxy.leverage,
+        "model": proxy.model, "record": proxy.record, "calibration": proxy.calibration, "leverage": proxy.leverage,
         "certificate": proxy.certificate and proxy.certificate.with_folds(()), "keys": proxy.keys, "box": proxy.box,
     }  # fmt: skip
     text: dict[str, Any] = {
@@ -130,9 +130,9 @@ def is_proxy(path: Path) -> bool:
     return (path / TEXT).is_file()
 
 
-def digest(model: Model, recipe: Recipe | None) -> str:
+def digest(model: Model, calibration: Calibration | None) -> str:
     """A hash of a model and the constants of its conditioning."""
-    return _codec.digest(model, recipe)
+    return _codec.digest(model, calibration)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
             part("model", Model),
             part("record", TrainingRecord),
             keys=part("keys"),
-            recipe=optional("recipe", Recipe),
+            calibration=optional("calibration", Calibration),
             box=optional("box", tuple),
             leverage=optional("leverage", Leverage),
             certificate=None if made is None else made.with_folds(_folds(folder, problem)),

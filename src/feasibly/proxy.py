@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly._codec import record
-from feasibly.answer.conditioner import Conditioner
+from feasibly.answer.calibrate import calibrate
+from feasibly.answer.calibration import Calibration, Labels
+from feasibly.answer.driver import Driver
 from feasibly.answer.ladder import DRAWS, TOLERANCE, Ladder, Leverage
-from feasibly.answer.recipe import Labels, Recipe
 from feasibly.answer.record import Answer
-from feasibly.answer.tuning import fit_conditioner
 from feasibly.data.dataset import Dataset
 from feasibly.data.schema import versions_now
 from feasibly.measure.metrics import Metrics, Rows, measure_rows, summarise
 from feasibly.model.belief import Model
-from feasibly.problem._fixed import fixed_multipliers
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.sampling import input_range, sample
@@ -76,8 +75,8 @@ class Proxy:
         record: TrainingRecord,
         *,
         keys: NDArray[np.bytes_],
-        recipe: Recipe | None,
-        conditioner: Conditioner | None = None,
+        calibration: Calibration | None,
+        driver: Driver | None = None,
         box: tuple[Array, Array] | None = None,
         leverage: Leverage | None = None,
         certificate: Certificate | None = None,
@@ -86,12 +85,12 @@ class Proxy:
         self.model = model
         self.record = record
         self.keys = keys
-        self.recipe = recipe
+        self.calibration = calibration
         self.box = box
         self.leverage = leverage
-        self._ladder = Ladder(problem, model, self._make_conditioner, box, leverage)
-        if conditioner is not None:
-            self._ladder._conditioner = conditioner
+        self.ladder = Ladder(
+            problem, model, self._make_driver if driver is None else lambda: driver, box, leverage
+        )
         self.certificate = certificate
 
     @property
@@ -119,14 +118,14 @@ class Proxy:
         """A hash of everything that shapes its answers, the same after saving and loading."""
         from feasibly._storage import digest
 
-        return digest(self.model, self.recipe)
+        return digest(self.model, self.calibration)
 
-    def _make_conditioner(self) -> Conditioner:
-        if self.recipe is None:
+    def _make_driver(self) -> Driver:
+        if self.calibration is None:
             raise FeasiblyError(
                 f"this {self.method} proxy was made without the constants for conditioning; train it again"
             )
-        return Conditioner(self.problem.with_fixed_bounds, self.recipe, self.model.covariance)
+        return Driver(self.problem, self.calibration, self.model.covariance)
 
     def predict(
         self,
@@ -153,7 +152,7 @@ class Proxy:
         rows, _ = self.problem.check_rows(rows)
         made = self.certificate
         trust = None if made is None or made.rule is None else made.rule.trusts
-        found = self._ladder.answer(rows, answer, tolerance=tolerance, seed=seed, draws=draws, trust=trust)
+        found = self.ladder.answer(rows, answer, tolerance=tolerance, seed=seed, draws=draws, trust=trust)
         if made is None:
             return found
         return made.attach(
@@ -236,7 +235,7 @@ def fit(
     if method in CLOSED:
         if settings:
             raise FeasiblyError(f"{method} has no settings, so {', '.join(sorted(settings))} cannot be set")
-        model, conditioner, extra = _fit_closed(problem, method, rows, inputs, clock, seed)
+        model, driver, extra = _fit_closed(problem, method, rows, inputs, clock, seed)
         history: tuple[Mapping[str, Any], ...] = ()
         taken: tuple[Mapping[str, Any], ...] = ()
         note = extra.pop("note", "")
@@ -258,15 +257,13 @@ def fit(
         model, note = trained.model, trained.note
         history, taken = tuple(trained.history), tuple(trained.steps)
         shown = dict(trained.settings)
-        conditioner = None
+        driver = None
         clock.book({name: spent for name, spent in trained.seconds.items() if name not in ("other", "total")})
     train_seconds = clock.elapsed
-    if conditioner is None:
+    if driver is None:
         # The constants of conditioning belong to answering, not to learning, and are the same work for every method.
         with clock.account("conditioning"):
-            conditioner = fit_conditioner(
-                problem.with_fixed_bounds, rows, model.covariance, seed=seed, seconds=max(clock.left, 30.0)
-            )
+            driver = calibrate(problem, rows, model.covariance, seed=seed, seconds=max(clock.left, 30.0))
     record = TrainingRecord(
         method=method,
         labels=len(chosen),
@@ -283,36 +280,34 @@ def fit(
         versions=versions_now(),
     )
     box = input_range(problem, **drawing)
+    box = input_range(problem, **drawing)
     return Proxy(
         problem,
         model,
         record,
         keys=data.keys[chosen],
-        recipe=conditioner.recipe,
-        conditioner=conditioner,
+        calibration=driver.calibration,
+        driver=driver,
         box=box,
         leverage=None if box is not None else Leverage.of(rows.x),
     )
 
 
 def _labels(data: Dataset, rows: NDArray[np.int64]) -> Labels:
-    duals = data.duals
     x, y, objective = data.x[rows], data.y[rows], data.objective[rows]
-    if duals is None:
-        return Labels(x, y, objective)
-    equality, *rest = (part[rows] for part in (duals.equality, duals.inequality, duals.lower, duals.upper))
-    if not all(np.isfinite(part).all() for part in (equality, *rest)):
-        return Labels(x, y, objective)
-    return Labels(x, y, objective, equality, *fixed_multipliers(data.problem, *rest))
+    duals = None if data.duals is None else data.duals.take(rows)
+    seconds = data.seconds[rows]
+    usual = float(np.mean(seconds)) if np.isfinite(seconds).all() and seconds.any() else None
+    return Labels(x, y, objective, duals if duals is not None and duals.known.all() else None, usual)
 
 
 def _fit_closed(
     problem: Problem, method: str, rows: Labels, inputs: Array, clock: Clock, seed: int
-) -> tuple[Model, Conditioner | None, dict[str, Any]]:
+) -> tuple[Model, Driver | None, dict[str, Any]]:
     if method == "response":
         from feasibly.train.response import train_response
 
-        return train_response(problem.with_fixed_bounds, rows, inputs, clock, seed)
+        return train_response(problem, rows, inputs, clock, seed)
     if method == "ridge":
         from feasibly.model.linear import fit_ridge
 
@@ -406,7 +401,7 @@ def evaluate_proxy(
     x = data.x[chosen]
     found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, draws=draws)
     if repeat and answer != "solved" and found.seconds < LONG:
-        proxy._ladder.forget()  # what it took had compiling in it
+        proxy.ladder.forget()  # what it took had compiling in it
         found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, draws=draws)
     rows = measure_rows(proxy.problem, x, found.y, data.objective[chosen])
     return Evaluation(proxy, found, rows, summarise(rows), answer, found.seconds / len(chosen))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.rows import Rows
+from feasibly.answer.candidates import Candidates
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.quick import quick
@@ -23,8 +23,8 @@ _COLUMNS = 256
 class Derivatives:
     """Compiled Jacobians and Hessian of one problem and one set of candidates, a block of columns at a time."""
 
-    def __init__(self, problem: Problem, rows: Rows) -> None:
-        pieces = lagrangian_pieces(problem, rows)
+    def __init__(self, problem: Problem, candidates: Candidates) -> None:
+        pieces = lagrangian_pieces(problem, candidates)
         slope = jax.grad(pieces.lagrangian, argnums=1)
         self._size = problem.n_outputs
         self._width = min(_COLUMNS, self._size)
@@ -73,9 +73,9 @@ class Pieces(NamedTuple):
     lagrangian: Callable[[Any, Any, Any, Any], Any]
 
 
-def lagrangian_pieces(problem: Problem, rows: Rows) -> Pieces:
+def lagrangian_pieces(problem: Problem, candidates: Candidates) -> Pieces:
     """Fresh functions (never compiled elsewhere in another precision) for one set of candidates."""
-    inequality = problem.only(rows.inequality)
+    inequality = problem.only(candidates.inequality)
 
     def objective(x: Any, y: Any) -> Any:
         return problem.objective(x, y)

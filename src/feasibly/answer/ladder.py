@@ -5,42 +5,50 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly._codec import record
-from feasibly.answer.conditioner import Conditioned, Conditioner
+from feasibly.answer.driver import Driver, Found
+from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
+from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED
 from feasibly.measure.metrics import measure_rows
 from feasibly.model.belief import Belief, Model
-from feasibly.problem._fixed import own_multipliers
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals, with_fixed
+from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
-
-if TYPE_CHECKING:
-    from feasibly.solve.nlp import Solver
+from feasibly.problem.point import Point
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 Trust = Callable[[str, Mask, Array, float], Mask]
-"""Rows that may stay on a rung, from its name, which rows came to rest, how hard each is, and the tolerance."""
+"""Rows that may stay on a rung, from its name, which rows converged, how hard each is, and the tolerance."""
 
 ANSWERS = ("mean", "svp", "conditioned", "polished", "solved", "auto")
-TOLERANCE = 1e-4
+TOLERANCE = 1e-6
 WORTH_KEEPING = 5.0
 """A belief that took so many seconds is kept for the next question about the same inputs."""
 LARGEST_KEPT = 20_000_000
 """Unless it has more numbers than this."""
 DRAWS = 500
 
-Climbed = tuple[Array, Array, list[str], list[AnswerOutcome | None], Duals | None]
-"""Answers, their spread, which rung answered, what else became of a row, and multipliers from conditioning on."""
+__all__ = ["ANSWERS", "Answer", "AnswerOutcome", "Ladder", "Leverage"]
 
-__all__ = ["ANSWERS", "Answer", "AnswerOutcome", "Ladder"]
+
+@dataclass(frozen=True, eq=False)
+class Climbed:
+    """What a rung gave: answers, their spread, and for each row what answered it and what else became of it."""
+
+    y: Array
+    std: Array
+    rungs: list[str]
+    verdicts: list[AnswerOutcome | None]
+    duals: Duals | None = None
+    level: tuple[str, ...] = ()
+    steps: NDArray[np.int64] | None = None
+    factorisations: NDArray[np.int64] | None = None
 
 
 class Ladder:
@@ -50,34 +58,24 @@ class Ladder:
         self,
         problem: Problem,
         model: Model,
-        make_conditioner: Callable[[], Conditioner],
+        make_driver: Callable[[], Driver],
         box: tuple[Array, Array] | None,
         leverage: Leverage | None = None,
     ) -> None:
         self.problem = problem
         self.model = model
-        self._make = make_conditioner
-        self._conditioner: Conditioner | None = None
-        self._solver: Solver | None = None
+        self._make = make_driver
+        self._driver: Driver | None = None
         self._box = box
         self._leverage = leverage
         self._believed: tuple[Array, Belief, float] | None = None
 
     @property
-    def conditioner(self) -> Conditioner:
+    def driver(self) -> Driver:
         """Made on first use."""
-        if self._conditioner is None:
-            self._conditioner = self._make()
-        return self._conditioner
-
-    @property
-    def solver(self) -> Solver:
-        """Translated on first use."""
-        if self._solver is None:
-            from feasibly.solve.nlp import Solver
-
-            self._solver = Solver.build(self.problem)
-        return self._solver
+        if self._driver is None:
+            self._driver = self._make()
+        return self._driver
 
     def _believe(self, x: Array) -> tuple[Belief, float]:
         """The model's belief, and how long it took if that was at another time.
@@ -129,13 +127,13 @@ class Ladder:
         answerable[list(refused)] = False
         safe = np.where(answerable[:, None], x, self.problem.nominal)
         belief, known = self._believe(safe)
-        y, std, rungs, verdicts, duals = self._climb(safe, belief, which, tolerance, seed, draws, trust)
-        y = np.where(answerable[:, None], self.problem.pin(safe, y), np.nan)
+        climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust)
+        y = np.where(answerable[:, None], self.problem.pin(safe, climbed.y), np.nan)
         rows = measure_rows(self.problem, safe, y)
         seconds = time.perf_counter() - began + known
         outside = self.outside(safe)
         outcomes = []
-        for i, verdict in enumerate(verdicts):
+        for i, verdict in enumerate(climbed.verdicts):
             if not finite[i]:
                 outcomes.append(AnswerOutcome.NOT_FINITE_INPUT)
             elif i in refused:
@@ -144,23 +142,26 @@ class Ladder:
                 outcomes.append(verdict)
             elif not rows.worst[i] <= tolerance:  # NaN counts as violated
                 outcomes.append(AnswerOutcome.VIOLATED)
-            elif outside[i] and rungs[i] != "solved":
+            elif outside[i] and climbed.rungs[i] != "solved":
                 outcomes.append(AnswerOutcome.OUTSIDE)
             else:
                 outcomes.append(AnswerOutcome.OK)
         return Answer(
             y=y,
-            std=std,
+            std=climbed.std,
             objective=rows.objective,
             max_equality=rows.max_eq,
             max_inequality=rows.max_ineq,
             outcome=tuple(outcomes),
-            rung=tuple(rungs),
+            rung=tuple(climbed.rungs),
             seconds=seconds,
             x=x,
-            duals=duals,
+            duals=climbed.duals,
             problem=self.problem,
             warnings=tuple(f"row {i}: {refusal.why}" for i, refusal in refused.items()),
+            level=climbed.level,
+            steps=climbed.steps,
+            factorisations=climbed.factorisations,
         )
 
     def _climb(
@@ -176,131 +177,105 @@ class Ladder:
         rungs = [which] * len(x)
         nothing: list[AnswerOutcome | None] = [None] * len(x)
         if which == "mean":
-            return belief.mean, belief.std, rungs, nothing, None
+            return Climbed(belief.mean, belief.std, rungs, nothing)
         if which == "svp":
             from feasibly.answer.svp import select
 
-            return (
-                select(self.problem, self.model, x, draws=draws, seed=seed),
-                belief.std,
+            chosen = select(self.problem, self.model, x, draws=draws, seed=seed)
+            return Climbed(chosen, belief.std, rungs, nothing)
+        if which in ("conditioned", "polished"):
+            found = self.driver.run(x, belief.mean, CONDITIONED if which == "conditioned" else POLISHED)
+            duals = self.driver.point(x, found).duals
+            return Climbed(
+                found.y,
+                found.std,
                 rungs,
                 nothing,
-                None,
+                duals,
+                tuple(found.level),
+                found.steps,
+                found.factorisations,
             )
-        if which in ("conditioned", "polished"):
-            found = self.conditioner.answer(x, belief.mean, polish=which == "polished")
-            return found.y, found.std, rungs, nothing, self._duals(x, found)
         if which == "solved":
-            found = self.conditioner.answer(x, belief.mean, polish=True)
-            duals = Duals.nothing(self.problem, len(x))
-            y, verdicts = self._solve(x, found, np.ones(len(x), dtype=bool), duals)
-            return y, np.zeros_like(y), rungs, verdicts, duals
+            return self._solved(x, belief)
         return self._auto(x, belief, tolerance, trust)
 
-    def _auto(self, x: Array, belief: Belief, tolerance: float, trust: Trust | None) -> Climbed:
-        """Climb until the tolerance holds, for the certified gap too where there is a certificate.
+    def _solved(self, x: Array, belief: Belief) -> Climbed:
+        """The solver as labelling runs it, from the nominal solution: what the proxy believes has no say."""
+        point = Point.nothing(self.problem, len(x))
+        rows = np.arange(len(x))
+        verdicts, iterations = self._solve(x, rows, None, point)
+        level = tuple("" if verdict else "solver" for verdict in verdicts)
+        steps = np.zeros(len(x), dtype=np.int64)
+        return Climbed(
+            point.y,
+            np.zeros_like(point.y),
+            ["solved"] * len(x),
+            verdicts,
+            point.duals,
+            level,
+            steps,
+            iterations,
+        )
 
-        Rows outside the range go straight to the solver.
+    def _auto(self, x: Array, belief: Belief, tolerance: float, trust: Trust | None) -> Climbed:
+        """Answers of shared operators where they are feasible and stationary, the solver's elsewhere.
+
+        With a certificate, the certified gap has to be within the tolerance too. Rows outside the range go straight to
+        the solver.
         """
-        found = self.conditioner.answer(x, belief.mean)
-        y, std, duals = found.y.copy(), np.array(found.std), self._duals(x, found)
-        rung = np.full(len(x), "conditioned", dtype=object)
         outside = self.outside(x)
-        fine = self._meets(x, y, tolerance)
-        hard = np.zeros(len(x))
+        inside = np.flatnonzero(~outside)
+        found = self.driver.run(x[inside], belief.mean[inside], CONFIRMED)
+        fine = found.converged & (self.driver.violation(x[inside], found.y) <= tolerance)
         if trust is not None:
-            hard = self.difficulty(x, belief)
-            fine &= trust("conditioned", found.converged, hard, tolerance)
-        left = ~fine & ~outside
-        if left.any():
-            polished = self.conditioner.answer(x[left], belief.mean[left], polish=True)
-            y[left], rung[left] = polished.y, "polished"
-            duals.put(left, self._duals(x[left], polished))
-            fine[left] = self._meets(x[left], polished.y, tolerance)
-            if trust is not None:
-                fine[left] &= trust("polished", polished.converged, hard[left], tolerance)
-        left = ~fine | outside
+            hard = self.difficulty(x[inside], Belief(belief.mean[inside], belief.std[inside]))
+            fine &= trust("polished", found.converged, hard, tolerance)
+        point, std = Point.nothing(self.problem, len(x)), np.zeros((len(x), self.problem.n_outputs))
+        level, rung = np.full(len(x), "", dtype=object), np.full(len(x), "solved", dtype=object)
+        steps = np.zeros(len(x), dtype=np.int64)
+        near = self.driver.point(x[inside], found)
+        kept = inside[fine]
+        point.put(kept, near.take(fine))
+        std[kept], level[kept], rung[kept] = found.std[fine], found.level[fine], "polished"
+        steps[inside] = found.steps
         verdicts: list[AnswerOutcome | None] = [None] * len(x)
-        if left.any():
-            solved, found_verdicts = self._solve(x, found, left, duals)
-            y[left], std[left], rung[left] = solved[left], 0.0, "solved"
-            verdicts = found_verdicts
-        return y, std, list(rung), verdicts, duals
+        factorisations = np.zeros(len(x), dtype=np.int64)
+        left = np.concatenate([inside[~fine], np.flatnonzero(outside)])
+        if len(left):
+            starts = self._starts(x, belief, found, near, ~fine, outside)
+            verdicts, factorisations = self._solve(x, left, starts, point)
+            level[[i for i in left if verdicts[i] is None]] = "solver"
+        return Climbed(point.y, std, list(rung), verdicts, point.duals, tuple(level), steps, factorisations)
+
+    def _starts(
+        self, x: Array, belief: Belief, found: Found, near: Point, unfinished: Mask, outside: Mask
+    ) -> Point:
+        """Where the solver begins: what the iteration ended at, or the belief with predicted multipliers."""
+        state = self.driver.start(x[outside], belief.mean[outside])
+        parts = near.take(unfinished), self.driver.full(state)
+        joined = [
+            np.concatenate([getattr(p.duals, n) for p in parts])
+            for n in ("equality", "inequality", "lower", "upper")
+        ]
+        return Point(np.concatenate([p.y for p in parts]), Duals(*joined))
 
     def difficulty(self, x: Array, belief: Belief) -> Array:
         """How far each belief is from the constraints: the largest violation of its mean, clipped to the bounds."""
         clipped = np.clip(np.nan_to_num(belief.mean), *self.problem.limits.usual)
-        return self.conditioner.violation(x, clipped)
-
-    def _meets(self, x: Array, y: Array, tolerance: float) -> Mask:
-        return np.asarray(self.conditioner.violation(x, y) <= tolerance)
+        return self.driver.violation(x, clipped)
 
     def _solve(
-        self, x: Array, found: Conditioned, wanted: Mask, duals: Duals
-    ) -> tuple[Array, list[AnswerOutcome | None]]:
-        """The solver, started from the proxy's own primal and dual answer; its multipliers go into `duals`."""
-        starts = self._duals(x, found)
-        y = np.full((len(x), self.problem.n_outputs), np.nan)
+        self, x: Array, rows: NDArray[np.int64], starts: Point | None, into: Point
+    ) -> tuple[list[AnswerOutcome | None], NDArray[np.int64]]:
+        """The whole solver for some rows; points go `into`, and what became of the others is returned."""
         verdicts: list[AnswerOutcome | None] = [None] * len(x)
-        for i in np.flatnonzero(wanted):
-            solution = self.solver.solve(x[i], _start(found.y[i], starts.take(i)))
-            s = solution
-            duals.put(i, Duals(s.equality_dual, s.inequality_dual, s.lower_dual, s.upper_dual))
-            if solution.outcome.ok:
-                y[i] = solution.y
-            else:
-                infeasible = solution.outcome.name == "INFEASIBLE"
-                verdicts[i] = AnswerOutcome.INFEASIBLE if infeasible else AnswerOutcome.UNSOLVED
-        return y, verdicts
-
-    def _duals(self, x: Array, found: Conditioned) -> Duals:
-        """Multipliers in full length, from those of the candidates."""
-        problem, rows = self.problem, self.conditioner.recipe.rows
-        lower, upper = np.zeros_like(found.y), np.zeros_like(found.y)
-        inequality = np.zeros((len(found.y), self.conditioner.problem.n_inequalities))
-        first, second = len(rows.lower), len(rows.lower) + len(rows.upper)
-        lower[:, rows.lower], upper[:, rows.upper] = found.lam[:, :first], found.lam[:, first:second]
-        inequality[:, rows.inequality] = found.lam[:, second:]
-        inequality, lower, upper = own_multipliers(problem, inequality, lower, upper)
-        return with_fixed(
-            problem, x, problem.pin(x, found.y), Duals(found.nu.copy(), inequality, lower, upper)
-        )
-
-
-def _start(y: Array, duals: Duals) -> Any:
-    from feasibly.solve.records import Start
-
-    return Start(y, duals.equality, duals.inequality, duals.lower, duals.upper)
-
-
-@record("leverage", shapes={"mean": "inputs", "root": "inputs rank"})
-@dataclass(frozen=True)
-class Leverage:
-    """For problems without a declared box: how unlike the inputs learnt from an input is.
-
-    The limit is the largest leave-one-out leverage among those inputs, so that an honest further draw exceeds
-    it about once in as many draws as there were labels.
-    """
-
-    mean: Array
-    root: Array
-    limit: float
-
-    @staticmethod
-    def of(x: Array) -> Leverage:
-        """Learn from inputs `(rows, n_inputs)`."""
-        mean = x.mean(axis=0)
-        centred = x - mean
-        spread = np.where(centred.std(axis=0) < 1e-12, 1.0, centred.std(axis=0))
-        _, values, right = np.linalg.svd(centred / spread, full_matrices=False)
-        kept = values > 1e-9 * max(float(values[0]), 1e-300)
-        made = Leverage(mean, (right[kept].T / values[kept]) / spread[:, None], 0.0)
-        own = made._measure(x)
-        return Leverage(made.mean, made.root, float(np.max(own / np.maximum(1.0 - own, 1e-9))))
-
-    def _measure(self, x: Array) -> Array:
-        return np.asarray(np.sum(((x - self.mean) @ self.root) ** 2, axis=1))
-
-    def unlike(self, x: Array) -> Mask:
-        """Rows with a larger leverage than any input learnt from."""
-        return np.asarray(self._measure(x) > self.limit)
+        iterations = np.zeros(len(x), dtype=np.int64)
+        solved = self.driver.rowwise.solve(x[rows], starts, thorough=True)
+        into.put(rows, solved.point)
+        iterations[rows] = solved.iterations
+        for row, outcome in zip(rows, solved.outcome, strict=True):
+            if outcome != "OK":
+                infeasible = outcome == "INFEASIBLE"
+                verdicts[row] = AnswerOutcome.INFEASIBLE if infeasible else AnswerOutcome.UNSOLVED
+        return verdicts, iterations

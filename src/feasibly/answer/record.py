@@ -101,6 +101,13 @@ class Answer:
     """Multipliers of every constraint, from `conditioned` on; signs and units as `Dataset.duals`."""
     problem: Problem | None = field(default=None, repr=False)
     """What was optimised, and with it every name."""
+    level: tuple[str, ...] = field(default=(), repr=False)
+    """What answered each row: `shared`, `overruled`, `restart` or `confirmed` (shared operators), `row` (the row's own
+    factorisations) or `solver`; empty where nothing converged and for answers that do not iterate."""
+    steps: NDArray[np.int64] | None = field(default=None, repr=False)
+    """Steps on shared operators that each row took."""
+    factorisations: NDArray[np.int64] | None = field(default=None, repr=False)
+    """How often each row's own optimality system was factored."""
 
     def __len__(self) -> int:
         return len(self.y)

@@ -106,7 +106,9 @@ class Solver:
 
     # ---- solving ---------------------------------------------------------------------------------------
 
-    def solve(self, x: ArrayLike, start: Start | Solution | None = None) -> Solution:
+    def solve(
+        self, x: ArrayLike, start: Start | Solution | None = None, *, thorough: bool = True
+    ) -> Solution:
         """Solve one row. A row without a solution is returned with its outcome, never raised.
 
         The ladder, until one attempt succeeds:
@@ -121,6 +123,7 @@ class Solver:
         Args:
             x: the input, `(n_inputs,)`.
             start: a primal-dual point to start from. One that holds NaN is passed over.
+            thorough: climb on after the first of these; otherwise the interior-point method alone is tried.
 
         Raises:
             FeasiblyError: `x` or `start` has the wrong length.
@@ -134,7 +137,7 @@ class Solver:
             return self._failed(Outcome.NOT_FINITE_INPUT, 0, 0, began)
         outcomes: list[Outcome] = []
         iterations = 0
-        for attempt in self._quietly(self._attempts(x, point)):
+        for attempt in self._quietly(self._attempts(x, point, thorough)):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
             if outcomes.count(Outcome.INFEASIBLE) == _ENOUGH:
@@ -154,7 +157,7 @@ class Solver:
                     seconds=time.perf_counter() - began,
                 )
         # "Infeasible" from any attempt is worth more to the user than how the last one broke down.
-        verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else outcomes[-1]
+        verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else [Outcome.NUMERICAL, *outcomes][-1]
         return self._failed(verdict, iterations, len(outcomes), began)
 
     def sensitivity(
@@ -176,7 +179,7 @@ class Solver:
         self._check_shapes(row, None)
         return self._differentiator.differentiate(row, solution, check_directions(directions, len(row)))
 
-    def _attempts(self, x: Array, start: Start | None) -> Iterator[Attempt]:
+    def _attempts(self, x: Array, start: Start | None, thorough: bool = True) -> Iterator[Attempt]:
         given = [start] if start is not None and start.is_finite() else []
         nominal = self._nominal_start()
         way = self.options.warm
@@ -185,6 +188,8 @@ class Solver:
                 yield self._try_interior(x, point)
             if self._centred:
                 yield self._try_interior(x, None)
+            if not thorough:
+                return
         else:
             given += [nominal] if way == "ipopt" and nominal is not None else []
             for point in given:

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.conditioner import Conditioner
-from feasibly.answer.frame import law_of
-from feasibly.answer.recipe import Labels
-from feasibly.answer.tuning import fit_conditioner
+from feasibly.answer.calibrate import calibrate
+from feasibly.answer.calibration import Labels
+from feasibly.answer.driver import Driver
+from feasibly.answer.response import first_order_response
+from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.model.belief import Model
 from feasibly.model.linear import fit_ridge
 from feasibly.model.response import Law, fit_response, on_device
@@ -45,8 +46,8 @@ PATIENCE = 0.9
 
 def train_response(
     problem: Problem, labels: Labels, unlabelled: Array, clock: Clock, seed: int
-) -> tuple[Model, Conditioner | None, dict[str, Any]]:
-    """The model, its conditioner, and what to tell about the run (`pseudo_labels`).
+) -> tuple[Model, Driver | None, dict[str, Any]]:
+    """The model, its driver, and what to tell about the run (`pseudo_labels`).
 
     Compiling cannot be interrupted: a budget that is too small for it gets the ridge model and a `note`.
     """
@@ -60,37 +61,32 @@ def train_response(
         )
         return first, None, {"note": note}
     with clock.account("frames"):
-        made = fit_conditioner(problem, labels, first.covariance, seed=seed, seconds=0.5 * clock.left)
-        law = Law(on_device(law_of(problem, made.frame(0))), made.recipe.flips)
+        driver = calibrate(problem, labels, first.covariance, seed=seed, seconds=0.5 * clock.left)
+        response = first_order_response(driver.search, driver.operator(0))
+        law = Law(on_device(response), driver.calibration.flips)
     with clock.account("sup"):
         model = fit_response(law, labels.x, labels.y)
-    x, y, nu, lam = labels.x, labels.y, [], []
+    x, y, duals = labels.x, labels.y, []
     with clock.account("unsup"):
         for rows in _batches(len(unlabelled)):
             if clock.left < 0.2 * clock.budget:
                 break
             inputs = unlabelled[rows]
             until = time.monotonic() + clock.left - 0.1 * clock.budget
-            found = made.answer(inputs, model.predict(inputs).mean, until=until)
+            found = driver.run(inputs, model.predict(inputs).mean, SHARED_ONLY, until=until)
             kept = found.converged
             x, y = np.concatenate([x, inputs[kept]]), np.concatenate([y, found.y[kept]])
-            nu.append(found.nu[kept])
-            lam.append(found.lam[kept])
+            duals.append(np.concatenate([found.state.equality, found.state.lam], axis=1)[kept])
     pseudo = len(x) - len(labels.x)
+    # The final model is stiffer than the one the operators were made with and reaches fewer rows: they keep theirs.
+    calibration = replace(driver.calibration, covariance=first.covariance)
     with clock.account("sup"):
         if pseudo:
             model = fit_response(law, x, y)
-            made = _with_duals(made, x[len(labels.x) :], np.concatenate(nu), np.concatenate(lam))
-    made.recipe = replace(made.recipe, covariance=first.covariance)
-    return model, made, {"pseudo_labels": pseudo}
-
-
-def _with_duals(made: Conditioner, x: Array, nu: Array, lam: Array) -> Conditioner:
-    """Multipliers are better predicted from these answers than from the labels alone, there being more of them."""
-    if len(x) <= made.recipe.duals.rows:
-        return made
-    made.recipe = replace(made.recipe, duals=fit_ridge(x, np.concatenate([nu, lam], axis=1)))
-    return made
+        if pseudo > calibration.duals.rows:
+            # Multipliers are better predicted from these answers than from the labels, there being more of them.
+            calibration = replace(calibration, duals=fit_ridge(x[len(labels.x) :], np.concatenate(duals)))
+    return model, Driver(problem, calibration, first.covariance, reuse=driver), {"pseudo_labels": pseudo}
 
 
 def _batches(count: int, size: int = 256) -> list[slice]:

@@ -79,7 +79,7 @@ class _Work:
     def answer(self, x: Array, which: str, rule: Rule | None) -> Answer:
         """The proxy's bare answers: no certificate is attached while one is being made."""
         trust = None if rule is None else rule.trusts
-        return self.proxy._ladder.answer(x, which, **self.asked.answering, trust=trust)
+        return self.proxy.ladder.answer(x, which, **self.asked.answering, trust=trust)
 
     def certificate(
         self,

@@ -80,7 +80,7 @@ def _refit_belief(proxy: Proxy, data: Dataset) -> Proxy:
         model,
         proxy.record,
         keys=data.keys,
-        recipe=None,
+        calibration=None,
         box=proxy.box,
         leverage=proxy.leverage,
     )

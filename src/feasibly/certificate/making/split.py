@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from feasibly import promise
 from feasibly.answer.record import Answer
+from feasibly.answer.schedule import CONDITIONED, POLISHED
 from feasibly.certificate.record import NO_ANSWER, Rule
 from feasibly.promise import Region, ScoreLimit
 from feasibly.proxy import Proxy
@@ -126,12 +127,12 @@ def find_rule(proxy: Proxy, x: Array, cost: Array, confidence: float) -> Rule:
     The relative gap over the instance's difficulty is calibrated on the instances that came to rest, and holds for
     those; whether an instance comes to rest is known when it is answered.
     """
-    ladder = proxy._ladder
+    ladder = proxy.ladder
     belief = proxy.model.predict(x)
     hard = ladder.difficulty(x, belief)
     limits: dict[str, ScoreLimit | None] = {}
-    for rung in ("conditioned", "polished"):
-        found = ladder.conditioner.answer(x, belief.mean, polish=rung == "polished")
+    for rung, schedule in (("conditioned", CONDITIONED), ("polished", POLISHED)):
+        found = ladder.driver.run(x, belief.mean, schedule)
         rest = found.converged
         limits[rung] = None
         if rest.sum() >= promise.labels_needed(confidence):

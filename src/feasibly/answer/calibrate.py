@@ -1,0 +1,249 @@
+"""Calibration: candidates, the usual active set, the belief's price and shared operators, found on the labels.
+
+Nothing here changes what it is given: each function returns a new driver or record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from feasibly.answer.calibration import Calibration, Centre, Labels
+from feasibly.answer.candidates import Candidates, find_candidates
+from feasibly.answer.derivatives import Derivatives
+from feasibly.answer.driver import Driver, search_duals
+from feasibly.answer.operator import free_variables, split_spaces
+from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
+from feasibly.answer.settings import Settings
+from feasibly.model.belief import Covariance
+from feasibly.model.linear import fit_ridge
+from feasibly.problem.core import Problem
+
+Array = NDArray[np.float64]
+
+Deadline = Callable[[float], float]
+"""From a share of the time given to the moment, on `time.monotonic`, at which that share is over."""
+
+
+def calibrate(
+    problem: Problem,
+    labels: Labels,
+    covariance: Covariance,
+    *,
+    seed: int = 0,
+    seconds: float = np.inf,
+    settings: Settings | None = None,
+) -> Driver:
+    """Find everything the iteration needs on the labels.
+
+    Args:
+        problem: what is solved.
+        labels: solved instances; their multipliers are used where they have any.
+        covariance: how wrong the model's mean usually is; starts are drawn with it.
+        seed: of those starts.
+        seconds: no further pass is begun after this long; rows that were not reached by then count as out of reach.
+        settings: constants, if not the usual ones.
+    """
+    chosen = Settings() if settings is None else settings
+    began = time.monotonic()
+
+    def deadline(share: float) -> float:
+        return began + share * seconds
+
+    search = problem.with_fixed_bounds
+    if labels.duals is not None:
+        labels = replace(labels, duals=search_duals(problem, labels.duals))
+    h = search.inequalities(labels.x, labels.y)
+    candidates = find_candidates(search, labels.y, h, chosen.candidate_reach)
+    middle = labels.x.mean(axis=0)
+    spread = np.maximum(labels.x.std(axis=0), 1e-9)
+    central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
+    equality, lam = _multipliers(search, labels, candidates, central, chosen)
+    first = Driver(problem, _first(labels, candidates, equality, lam, central, chosen), covariance)
+    driver = _centred(first, middle, labels, deadline(0.5))
+    if labels.duals is None:
+        equality, lam = _found_multipliers(driver, labels, equality, lam, deadline(0.5))
+        again = _first(labels, candidates, equality, lam, central, chosen)
+        driver = Driver(problem, replace(again, centres=driver.calibration.centres), covariance)
+    starts = labels.y + _errors(covariance, len(labels.x), seed)
+    driver = _priced(driver, labels, starts, deadline)
+    driver = _with_operators(driver, labels, equality, lam, starts, deadline)
+    return _judged(driver, labels, starts, deadline)
+
+
+def _with(driver: Driver, calibration: Calibration) -> Driver:
+    """Another calibration, with what was compiled and factored kept as far as it holds."""
+    return Driver(driver.problem, calibration, driver.covariance, reuse=driver)
+
+
+def _first(
+    labels: Labels, candidates: Candidates, equality: Array, lam: Array, central: int, settings: Settings
+) -> Calibration:
+    """What multipliers tell: the usual active set, how far rows stray from it, and how to predict them."""
+    typical = np.abs(lam).max() if lam.size else 0.0
+    threshold = np.maximum(0.1 * lam.std(axis=0), 1e-5 * typical)
+    active = lam > threshold
+    base = active.mean(axis=0) > 0.5
+    differing = int(np.max(np.sum(active != base, axis=1), initial=0))
+    flips = min(len(candidates), 8 * int(np.ceil((max(differing, len(candidates) // 8) + 8) / 8)))
+    tau = settings.prices_of_belief[0]
+    return Calibration(
+        candidates=candidates,
+        base=base,
+        weight=float(np.mean(np.abs(labels.objective))) / tau,
+        tau=tau,
+        trust=settings.trust_deviations * labels.y.std(axis=0) + settings.trust_floor,
+        flips=max(flips, 1),
+        threshold=threshold,
+        centres=(Centre(labels.x[central], labels.y[central], equality[central], lam[central]),),
+        duals=fit_ridge(labels.x, np.concatenate([equality, lam], axis=1)),
+        settings=settings,
+    )
+
+
+def _found_multipliers(
+    driver: Driver, labels: Labels, equality: Array, lam: Array, until: float
+) -> tuple[Array, Array]:
+    """Labels that came without multipliers: optimal mode leaves a label where it is and finds them."""
+    found = driver.run(labels.x, labels.y, SHARED_OPTIMAL, until=until)
+    kept = found.converged
+    if kept.sum() < 2:
+        return equality, lam
+    state = found.state.take(kept)
+    usual = state.equality.mean(axis=0), state.lam.mean(axis=0)
+    return (
+        np.where(kept[:, None], found.state.equality, usual[0]),
+        np.where(kept[:, None], found.state.lam, usual[1]),
+    )
+
+
+def _errors(covariance: Covariance, rows: int, seed: int) -> Array:
+    random = np.random.default_rng(seed)
+    common = random.standard_normal((rows, covariance.factor.shape[1])) @ covariance.factor.T
+    return np.asarray(
+        common + random.standard_normal((rows, len(covariance.diagonal))) * np.sqrt(covariance.diagonal)
+    )
+
+
+def _centred(driver: Driver, middle: Array, labels: Labels, until: float) -> Driver:
+    """Move the first operator from the most central label to the middle of the inputs, where it serves best."""
+    mean = labels.y.mean(axis=0)[None]
+    # Two rows, so that no batch of one has to be compiled before anyone asks for a single answer.
+    twice = np.stack([middle, middle])
+    reached = driver.run(twice, np.repeat(mean, 2, axis=0), SHARED_OPTIMAL, until=until)
+    y = reached.y[0]
+    if not reached.converged[0] or _presses_elsewhere(driver.search, driver.calibration.candidates, y):
+        return driver
+    centre = Centre(middle, y, reached.state.equality[0], reached.state.lam[0])
+    return _with(driver, replace(driver.calibration, centres=(centre,)))
+
+
+def _presses_elsewhere(problem: Problem, candidates: Candidates, y: Array) -> bool:
+    """Whether a bound is active that is no candidate: an operator there would not know of it."""
+    moving = free_variables(problem)
+    low, high = np.setdiff1d(moving, candidates.lower), np.setdiff1d(moving, candidates.upper)
+    return bool((y[low] - problem.lower[low] < 1e-7).any() or (problem.upper[high] - y[high] < 1e-7).any())
+
+
+def _priced(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -> Driver:
+    """The tau whose answers to labels are least wrong: mean largest violation plus mean relative gap."""
+    calibration, problem = driver.calibration, driver.problem
+    cost = float(np.mean(np.abs(labels.objective)))
+    some = np.arange(min(len(labels.x), calibration.settings.trial_rows))
+    best, best_score = driver, np.inf
+    for tau in calibration.settings.prices_of_belief:
+        if tau != calibration.tau and time.monotonic() > deadline(0.25):
+            break
+        tried = (
+            driver
+            if tau == calibration.tau
+            else _with(driver, replace(calibration, tau=tau, weight=cost / tau))
+        )
+        found = tried.run(labels.x[some], starts[some], SHARED_ONLY, until=deadline(0.5))
+        gap = np.abs(problem.objectives(labels.x[some], found.y) - labels.objective[some]) / cost
+        score = float(np.mean(np.minimum(tried.violation(labels.x[some], found.y), 1.0)) + np.mean(gap))
+        if score < best_score:
+            best, best_score = tried, score
+        if score < 1e-6:
+            break
+    return best
+
+
+def _with_operators(
+    driver: Driver, labels: Labels, equality: Array, lam: Array, starts: Array, deadline: Deadline
+) -> Driver:
+    """Where labels are not reached, the most central of those becomes the centre of another operator."""
+    settings = driver.settings
+
+    def reached(tried: Driver, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        found = tried.run(labels.x[rows], starts[rows], SHARED_ONLY, until=deadline(1.0)).converged
+        again = rows[found]
+        found[found] = tried.run(
+            labels.x[again], starts[again], SHARED_OPTIMAL, until=deadline(1.0)
+        ).converged
+        return found
+
+    everything = np.arange(len(labels.x))
+    missing = everything[~reached(driver, everything)]
+    while (
+        len(missing) > settings.worthwhile_operator * len(everything)
+        and len(driver.calibration.centres) < settings.most_operators
+        and time.monotonic() < deadline(0.5)
+    ):
+        scaled = labels.y[missing] / driver.calibration.trust
+        at = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]
+        centre = Centre(labels.x[at], labels.y[at], equality[at], lam[at])
+        tried = _with(driver, replace(driver.calibration, centres=(*driver.calibration.centres, centre)))
+        now = reached(tried, missing)
+        if now.sum() < settings.worthwhile_operator * len(everything):
+            break
+        driver, missing = tried, missing[~now]
+    return _with(driver, replace(driver.calibration, reached=1.0 - len(missing) / len(everything)))
+
+
+def _judged(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -> Driver:
+    """Whether shared operators pay: what they cost a row against what the rows they reach save of the solver's time."""
+    if labels.seconds is None or driver.calibration.reached > 0.5 or time.monotonic() > deadline(0.9):
+        return driver
+    some = np.arange(min(len(labels.x), driver.settings.trial_rows))
+    began = time.monotonic()
+    driver.run(labels.x[some], starts[some], SHARED_ONLY, until=deadline(1.0))
+    shared = (time.monotonic() - began) / len(some)
+    pays = shared < driver.calibration.reached * labels.seconds
+    return driver if pays else _with(driver, replace(driver.calibration, direct=True))
+
+
+def _multipliers(
+    problem: Problem, labels: Labels, candidates: Candidates, central: int, settings: Settings
+) -> tuple[Array, Array]:
+    """Multipliers of equalities and candidates: the labels' own, or those of the central label for all."""
+    if labels.duals is not None:
+        return labels.duals.equality, np.maximum(candidates.compress(labels.duals), 0.0)
+    equality, lam = _estimated(problem, labels.x[central], labels.y[central], candidates, settings)
+    return np.tile(equality, (len(labels.x), 1)), np.tile(lam, (len(labels.x), 1))
+
+
+def _estimated(
+    problem: Problem, x: Array, y: Array, candidates: Candidates, settings: Settings
+) -> tuple[Array, Array]:
+    """Multipliers that explain an optimal `y`: least squares with signs, on the constraints that touch."""
+    derivatives = Derivatives(problem, candidates)
+    none, nothing = np.zeros(problem.n_equalities), np.zeros(len(candidates.inequality))
+    jacobian, normals, _ = derivatives.at(x, y, none, nothing)
+    slope = derivatives.slope(x, y, none, nothing)
+    unit = np.eye(problem.n_outputs)
+    all_normals = np.concatenate([-unit[candidates.lower], unit[candidates.upper], normals])
+    slack = candidates.slack(problem, y[None], problem.inequalities(x[None], y[None]))[0]
+    touching = np.flatnonzero(slack < 1e-5)
+    free = free_variables(problem)
+    null, right = split_spaces(jacobian[:, free], settings)
+    lam = np.zeros(len(candidates))
+    if len(touching):
+        across = null.T @ all_normals[touching][:, free].T
+        lam[touching] = scipy.optimize.nnls(across, -null.T @ slope[free])[0]
+    return -right.T @ (slope + lam @ all_normals)[free], lam

@@ -1,0 +1,82 @@
+"""What the iteration was calibrated to on the labels: small, plain, and saved with a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly._codec import record
+from feasibly.answer.candidates import Candidates
+from feasibly.answer.settings import Settings
+from feasibly.model.belief import Covariance
+from feasibly.model.linear import LinearModel
+from feasibly.problem.duals import Duals
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Solved instances; `duals` is `None` where the labels came without multipliers.
+
+    `seconds` is what solving one took on average, where that is known.
+    """
+
+    x: Array
+    y: Array
+    objective: Array
+    duals: Duals | None = None
+    seconds: float | None = None
+
+
+@record("centre")
+class Centre(NamedTuple):
+    """Where an operator was taken: one input, its optimum, and its multipliers over the candidates."""
+
+    x: Array
+    y: Array
+    equality: Array
+    lam: Array
+
+
+@record(
+    "calibration",
+    shapes={
+        "base": "candidates", "trust": "outputs", "threshold": "candidates", "duals.inputs.mean": "inputs",
+        "centres.*.x": "inputs", "centres.*.y": "outputs", "centres.*.equality": "equalities",
+        "centres.*.lam": "candidates",
+    },
+    indices={
+        "candidates.lower": "outputs", "candidates.upper": "outputs", "candidates.inequality": "inequalities",
+    },
+)  # fmt: skip
+@dataclass(frozen=True)
+class Calibration:
+    """Everything the solver of a model is rebuilt from."""
+
+    candidates: Candidates
+    base: NDArray[np.bool_]
+    """The usual active set among the candidates."""
+    weight: float
+    """`c / tau`: the belief's worth in units of cost."""
+    tau: float
+    trust: Array
+    """The longest step of each output."""
+    flips: int
+    """In how many places a row's active set may differ from the usual one."""
+    threshold: Array
+    """Multipliers above this count as active."""
+    centres: tuple[Centre, ...]
+    """One for each shared operator."""
+    duals: LinearModel
+    """Predicts multipliers of equalities and candidates from inputs."""
+    covariance: Covariance | None = None
+    """The belief's, where it is not the model's own: operators must be the same after a model was saved and loaded."""
+    settings: Settings = field(default_factory=Settings)
+    reached: float = 1.0
+    """Share of the labels that converge on shared operators."""
+    direct: bool = False
+    """Whether rows go straight to the row-wise solver, shared operators costing more than they save."""

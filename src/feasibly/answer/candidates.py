@@ -1,0 +1,80 @@
+"""The watched constraints: which of them may become active, and their compressed order. Nothing else knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly._codec import record
+from feasibly.problem.core import Problem
+from feasibly.problem.duals import Duals
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@record("candidates", shapes={"lower": "*", "upper": "*", "inequality": "*"})
+@dataclass(frozen=True)
+class Candidates:
+    """Constraints that may become active: positions of lower bounds, upper bounds and inequalities, in that order.
+
+    A vector over candidates (`lam`, an active set) lists the lower bounds first, then the upper, then the inequalities.
+    """
+
+    lower: Ints
+    upper: Ints
+    inequality: Ints
+
+    def __len__(self) -> int:
+        return len(self.lower) + len(self.upper) + len(self.inequality)
+
+    @property
+    def bounds(self) -> int:
+        """How many of them are bounds."""
+        return len(self.lower) + len(self.upper)
+
+    def compress(self, duals: Duals) -> Array:
+        """Multipliers of the candidates, `(rows, candidates)`, from those of all constraints."""
+        parts = duals.lower[:, self.lower], duals.upper[:, self.upper], duals.inequality[:, self.inequality]
+        return np.concatenate(parts, axis=1)
+
+    def expand(self, problem: Problem, equality: Array, lam: Array) -> Duals:
+        """Multipliers of all constraints; zero for those that are no candidates."""
+        rows, first = len(lam), len(self.lower)
+        lower, upper = np.zeros((rows, problem.n_outputs)), np.zeros((rows, problem.n_outputs))
+        inequality = np.zeros((rows, problem.n_inequalities))
+        lower[:, self.lower], upper[:, self.upper] = lam[:, :first], lam[:, first : self.bounds]
+        inequality[:, self.inequality] = lam[:, self.bounds :]
+        return Duals(np.array(equality), inequality, lower, upper)
+
+    def slack(self, problem: Problem, y: Array, h: Array) -> Array:
+        """Room left to each candidate, from decisions and all inequality values."""
+        low = y[:, self.lower] - problem.lower[self.lower]
+        high = problem.upper[self.upper] - y[:, self.upper]
+        return np.concatenate([low, high, -h[:, self.inequality]], axis=1)
+
+
+def find_candidates(problem: Problem, y: Array, h: Array, reach: float) -> Candidates:
+    """Constraints that solved instances come near: within `reach` standard deviations of their own slack.
+
+    Args:
+        problem: whose constraints.
+        y: solved decisions `(labels, n_outputs)`.
+        h: inequality values there.
+        reach: see `Settings.candidate_reach`.
+    """
+
+    def near(slack: Array) -> NDArray[np.bool_]:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(slack.min(axis=0) < reach * slack.std(axis=0) + 1e-5)
+
+    moving = problem.lower < problem.upper
+    low, high = moving & np.isfinite(problem.lower), moving & np.isfinite(problem.upper)
+    lower, upper = np.flatnonzero(low), np.flatnonzero(high)
+    return Candidates(
+        lower[near(y[:, lower] - problem.lower[lower])],
+        upper[near(problem.upper[upper] - y[:, upper])],
+        np.flatnonzero(near(-h)) if h.shape[1] else np.zeros(0, dtype=np.int64),
+    )

@@ -1,0 +1,370 @@
+"""The driver: takes every row of a batch through a schedule, owns the clock, and keeps the best point so far."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.calibration import Calibration
+from feasibly.answer.derivatives import Derivatives
+from feasibly.answer.operator import Operator, build_operator, free_variables, invert_belief
+from feasibly.answer.rowwise import RowSolver
+from feasibly.answer.schedule import By, Level, Mode, Rows, Start, passes
+from feasibly.answer.settings import Settings
+from feasibly.answer.step import Iteration, Residuals, State
+from feasibly.model.belief import Covariance
+from feasibly.problem._fixed import fixed_multipliers, own_multipliers
+from feasibly.problem.core import Problem
+from feasibly.problem.duals import Duals, with_fixed
+from feasibly.problem.point import Point
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a schedule came to, row by row."""
+
+    state: State
+    """Decisions and multipliers, the latter compressed to the candidates (see `Driver.point`)."""
+    converged: Mask
+    """Rows that satisfy every constraint and, in optimal mode, can gain nothing more."""
+    std: Array
+    steps: Ints
+    """Steps on shared operators."""
+    level: NDArray[np.object_]
+    """The name of the level that answered; empty where none did."""
+    factorisations: Ints
+    """Factorisations of the row's own system."""
+    solved: dict[int, Duals]
+    """Multipliers of rows that the row-wise solver answered: those of all constraints."""
+
+    @property
+    def y(self) -> Array:
+        """The decisions."""
+        return np.asarray(self.state.y)
+
+
+@dataclass(eq=False)
+class Progress:
+    """A call in progress: what was asked, and what has been found so far."""
+
+    x: Array
+    mean: Array
+    until: float
+    single: bool
+    state: State
+    violation: Array
+    """Of each row's best point; infinite where it was not looked at."""
+    converged: Mask
+    steps: Ints
+    level: NDArray[np.object_]
+    factorisations: Ints
+    solved: dict[int, Duals]
+
+    @property
+    def late(self) -> bool:
+        """Whether no further pass may begin."""
+        return time.monotonic() > self.until
+
+
+class Driver:
+    """Turns beliefs about one problem into answers that satisfy its constraints."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        calibration: Calibration,
+        covariance: Covariance,
+        rowwise: RowSolver | None = None,
+        *,
+        reuse: Driver | None = None,
+    ) -> None:
+        """Nothing is factored before it is needed.
+
+        `reuse` is a driver for the same problem, candidates and flips: what it has compiled and factored is taken over
+        as far as it still holds.
+        """
+        self.problem = problem
+        self.search = problem.with_fixed_bounds
+        """The problem itself, or the same with bounds that no input moves: what the iteration works on."""
+        self.calibration = calibration
+        self.covariance = covariance if calibration.covariance is None else calibration.covariance
+        self.rowwise = rowwise if rowwise is not None else RowSolver(problem)
+        self._operators: dict[int, Operator] = {}
+        self._precision: Array | None = None
+        if reuse is None:
+            self._derivatives = Derivatives(self.search, calibration.candidates)
+            self._iteration = Iteration(
+                self.search, calibration.candidates, calibration.flips, calibration.settings
+            )
+            return
+        self._derivatives, self._iteration = reuse._derivatives, reuse._iteration
+        self.rowwise = reuse.rowwise
+        if reuse.covariance is self.covariance:
+            self._precision = reuse._precision
+            if reuse.calibration.weight == calibration.weight:
+                same = zip(reuse.calibration.centres, calibration.centres, strict=False)
+                kept = [i for i, (old, new) in enumerate(same) if old is new]
+                self._operators = {i: reuse._operators[i] for i in kept if i in reuse._operators}
+
+    @property
+    def settings(self) -> Settings:
+        """The constants in force."""
+        return self.calibration.settings
+
+    def operator(self, index: int) -> Operator:
+        """Shared operator `index`, factored on first use."""
+        if index not in self._operators:
+            c = self.calibration
+            if self._precision is None:
+                free = free_variables(self.search)
+                self._precision = invert_belief(self.covariance, free, self.settings.belief_floor)
+            self._operators[index] = build_operator(
+                self.search, self._derivatives, c.centres[index], c.candidates, c.base, self._precision, c.weight,
+                c.trust, c.settings,
+            )  # fmt: skip
+        return self._operators[index]
+
+    def start(self, x: Array, mean: Array) -> State:
+        """The belief's mean with predicted multipliers."""
+        predicted = self.calibration.duals.mean(x)
+        equality, lam = np.split(predicted, [self.problem.n_equalities], axis=1)
+        y = np.where(self.search.lower < self.search.upper, mean, self.search.lower)
+        return State(y, equality, np.maximum(lam, 0.0), np.tile(self.calibration.base, (len(x), 1)))
+
+    def full(self, state: State) -> Point:
+        """A state with the multipliers of all constraints, none of fixed outputs."""
+        equality, lam = np.asarray(state.equality), np.asarray(state.lam)
+        found = self.calibration.candidates.expand(self.search, equality, lam)
+        own = own_multipliers(self.problem, found.inequality, found.lower, found.upper)
+        return Point(np.asarray(state.y), Duals(found.equality, *own))
+
+    def compressed(self, point: Point) -> State:
+        """The way back: the multipliers of the candidates alone."""
+        duals = search_duals(self.problem, point.duals)
+        lam = self.calibration.candidates.compress(duals)
+        return State(point.y, duals.equality, lam, lam > 0.0)
+
+    def point(self, x: Array, found: Found) -> Point:
+        """Decisions and the multipliers of all constraints."""
+        near = self.full(found.state)
+        duals = with_fixed(self.problem, x, self.problem.pin(x, near.y), near.duals)
+        for row, own in found.solved.items():
+            duals.put(row, own)
+        return Point(near.y, duals)
+
+    # ---- the schedule ----------------------------------------------------------------------------------
+
+    def run(self, x: Array, mean: Array, schedule: tuple[Level, ...], *, until: float = np.inf) -> Found:
+        """Take every row through `schedule`; rows that end unconverged keep the least violated point met.
+
+        No further pass is begun once `time.monotonic()` is past `until`.
+        """
+        centre = self.operator(0)
+        known = np.isfinite(mean).all(axis=1, keepdims=True)
+        progress = self._begin(x, np.where(known, mean, centre.centre.y), until)
+        for level in schedule:
+            rows = self._rows(progress, level)
+            if not len(rows) or progress.late:
+                continue
+            if level.by is By.ROW:
+                self._row_by_row(progress, level, rows)
+            elif not (self.calibration.direct and len(schedule) > 1):
+                self._shared(progress, level, rows)
+        p = progress
+        std = np.broadcast_to(centre.std, p.state.y.shape)
+        return Found(p.state, p.converged, std, p.steps, p.level, p.factorisations, p.solved)
+
+    def _begin(self, x: Array, mean: Array, until: float) -> Progress:
+        """Nothing found yet: the clipped belief, with predicted multipliers."""
+        start = self.start(x, mean)
+        clipped = np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.search.lower, self.search.upper)
+        rows = len(x)
+        return Progress(
+            x, mean, until, rows == 1, start._replace(y=clipped), np.full(rows, np.inf), np.zeros(rows, dtype=bool),
+            np.zeros(rows, dtype=np.int64), np.full(rows, "", dtype=object), np.zeros(rows, dtype=np.int64), {},
+        )  # fmt: skip
+
+    def _rows(self, progress: Progress, level: Level) -> Ints:
+        left = np.flatnonzero(~progress.converged)
+        if level.rows is Rows.LEFT:
+            return left
+        if level.rows is Rows.STRANDED:
+            return left if len(left) and not self.rowwise.available else left[:0]
+        done = np.flatnonzero(progress.converged)
+        if level.rows is Rows.CONVERGED:
+            return done
+        return done[self.distance(progress.mean[done], progress.state.y[done]) > self.settings.far_belief]
+
+    def distance(self, mean: Array, y: Array) -> Array:
+        """How far off each belief was: the mean over outputs of squared deviations, in standard units."""
+        operator = self.operator(0)
+        apart = (y - mean)[:, operator.free].astype(np.float32)
+        pull = apart @ np.asarray(operator.inverse.precision)
+        squares = np.sum(apart * pull, axis=1, dtype=np.float64)
+        return np.asarray(squares / max(self.calibration.weight * len(operator.free), 1e-300))
+
+    # ---- shared operators ------------------------------------------------------------------------------
+
+    def _shared(self, progress: Progress, level: Level, rows: Ints) -> None:
+        """Some rows on shared operators, one after the other."""
+        again = level.rows in (
+            Rows.CONVERGED,
+            Rows.FAR,
+        )  # a second opinion: the first stands until it is bettered
+        cost = (
+            self.problem.objectives(progress.x[rows], progress.state.y[rows])
+            if level.rows is Rows.FAR
+            else None
+        )
+        confirmed = np.zeros(len(progress.x), dtype=bool)
+        if level.rows is Rows.CONVERGED:
+            progress.converged[rows] = False
+        places = np.arange(len(rows))
+        count = len(self.calibration.centres) if level.by is By.SHARED else 1
+        for index in range(count):
+            left = places[~confirmed[rows]]
+            if not len(left) or progress.late:
+                break
+            part = rows[left]
+            done, state = self._sweep(progress, level, index, part)
+            held = np.zeros(len(done), dtype=bool)
+            violation = self.violation(progress.x[part[done]], state.y[done])
+            held[done] = violation < self.settings.feasibility_tolerance
+            if cost is not None:
+                tried = self.problem.objectives(progress.x[part[held]], state.y[held])
+                held[held] = tried <= cost[left[held]]
+            self._keep(progress, part[held], state.take(held), level.name)
+            progress.violation[part[held]] = violation[held[done]] if cost is None else 0.0
+            confirmed[part[held]] = True
+            if not again:
+                self._keep_better(progress, part[~held], state.take(~held))
+
+    def _sweep(self, progress: Progress, level: Level, index: int, rows: Ints) -> tuple[Mask, State]:
+        """All passes over some rows on one operator: which converged on the candidates, and where all of them stand."""
+        operator = self.operator(index)
+        belief = progress.mean
+        if level.start is Start.CENTRE:
+            belief = np.broadcast_to(operator.centre.y, belief.shape)
+        state = (
+            progress.state.take(rows)
+            if level.start is Start.FOUND
+            else self.start(progress.x[rows], belief[rows])
+        )
+        ended = State(*(np.array(part) for part in state))
+        converged = np.zeros(len(rows), dtype=bool)
+        left, last = np.arange(len(rows)), None
+        plan = passes(self.settings, len(progress.x), level.mode, level.start)
+        for number, (steps, rounds) in enumerate(plan):
+            if not len(left) or (number and progress.late):
+                break
+            state, residuals = self._iteration.run(
+                operator, progress.x[rows[left]], belief[rows[left]], state, steps,
+                proximal=level.mode is Mode.PROXIMAL, rest=self.settings.change_tolerance / 10, rounds=rounds,
+                single=progress.single,
+            )  # fmt: skip
+            progress.steps[rows[left]] += steps
+            done = self._converged(state, residuals, level.mode)
+            merit = self._merit(residuals)
+            stay = ~done
+            if stay.sum() > self.settings.few_hopeless:
+                stay &= self._hopeful(merit, last, steps, number)
+            leaving = ~stay
+            for part, now in zip(ended, state, strict=True):
+                part[left[leaving]] = now[leaving]
+            converged[left[done]] = True
+            left, state, last = left[stay], state.take(stay), merit[stay]
+        for part, now in zip(ended, state, strict=True):
+            part[left] = now
+        return converged, ended
+
+    def _merit(self, residuals: Residuals) -> Array:
+        """The largest violation over its tolerance."""
+        s = self.settings
+        return np.maximum(
+            residuals.equality / s.equality_tolerance, residuals.inequality / s.inequality_tolerance
+        )
+
+    def _hopeful(self, merit: Array, last: Array | None, steps: int, number: int) -> Mask:
+        """Rows that will converge soon, by how their residuals fall."""
+        s = self.settings
+        if last is None:
+            return np.asarray(merit < s.hopeless)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = np.log(np.maximum(last, 1.0) / np.maximum(merit, 1e-30)) / steps
+            ahead = np.log(np.maximum(merit, 1.0)) / np.maximum(rate, 1e-9)
+        return np.asarray((ahead < s.most_steps_ahead) | (number < s.patient_passes))
+
+    def _converged(self, state: State, residuals: Residuals, mode: Mode) -> Mask:
+        """Rows that satisfy the candidates and, in optimal mode, can gain nothing more."""
+        s = self.settings
+        done = np.isfinite(state.y).all(axis=1) & (residuals.equality < s.equality_tolerance)
+        done &= residuals.inequality < s.inequality_tolerance
+        if mode is Mode.OPTIMAL:
+            done &= (residuals.change < s.change_tolerance) & (residuals.remaining < s.remaining_tolerance)
+        return np.asarray(done)
+
+    # ---- row by row ------------------------------------------------------------------------------------
+
+    def _row_by_row(self, progress: Progress, level: Level, rows: Ints) -> None:
+        """The interior-point method for what is left, each row from the best point that is known of it."""
+        if not self.rowwise.available:
+            return
+        starts = self.full(progress.state.take(rows))
+        found = self.rowwise.solve(progress.x[rows], starts, thorough=False, go_on=lambda: not progress.late)
+        progress.factorisations[rows] += found.iterations
+        ok = found.ok
+        if not ok.any():
+            return
+        point = found.point.take(ok)
+        state = self.compressed(point)
+        held = self.violation(progress.x[rows[ok]], point.y) < self.settings.feasibility_tolerance
+        kept = rows[ok][held]
+        self._keep(progress, kept, state.take(held), level.name)
+        own = point.duals.take(held)
+        progress.solved |= {int(row): own.take(i) for i, row in enumerate(kept)}
+
+    # ---- what is kept ----------------------------------------------------------------------------------
+
+    def _keep(self, progress: Progress, rows: Ints, state: State, name: str) -> None:
+        for part, now in zip(progress.state, state, strict=True):
+            part[rows] = now
+        progress.converged[rows] = True
+        progress.level[rows] = name
+
+    def _keep_better(self, progress: Progress, rows: Ints, tried: State) -> None:
+        """Of a row that has not converged, keep the iterate with the smaller violation."""
+        sound = np.all([np.isfinite(part).all(axis=1) for part in tried[:3]], axis=0)
+        rows, tried = rows[sound], tried.take(sound)
+        if not len(rows):
+            return
+        unknown = rows[~np.isfinite(progress.violation[rows])]
+        progress.violation[unknown] = self.violation(progress.x[unknown], progress.state.y[unknown])
+        now = self.violation(progress.x[rows], tried.y)
+        better = now < progress.violation[rows]
+        progress.violation[rows[better]] = now[better]
+        for part, new in zip(progress.state, tried, strict=True):
+            part[rows[better]] = new[better]
+
+    def violation(self, x: Array, y: Array) -> Array:
+        """The largest violation of any constraint, by row."""
+        if not len(x):
+            return np.zeros(0)
+        y = self.problem.pin(x, y)
+        rows = (
+            np.abs(self.problem.equalities(x, y)),
+            self.problem.violations(x, y),
+            self.problem.bound_violations(y, x),
+        )
+        return np.max(np.concatenate([*rows, np.zeros((len(x), 1))], axis=1), axis=1)
+
+
+def search_duals(problem: Problem, duals: Duals) -> Duals:
+    """Multipliers of a problem as those of its twin with fixed bounds (see `Problem.with_fixed_bounds`)."""
+    return Duals(duals.equality, *fixed_multipliers(problem, duals.inequality, duals.lower, duals.upper))

@@ -1,0 +1,75 @@
+"""The first-order response of the optimum around one operator, as arrays linear in the input.
+
+It is one step of the iteration from the operator's centre, with the residuals there linear in the input: equal to that
+step wherever cost and constraints are affine in the input for a fixed decision, as in AC optimal power flow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.derivatives import lagrangian_pieces
+from feasibly.answer.operator import Operator
+from feasibly.model.response import LawArrays
+from feasibly.precision import double
+from feasibly.problem.core import Problem
+
+Array = NDArray[np.float64]
+
+
+def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
+    """How the optimum moves with the input near the operator's centre, as a small complementarity problem."""
+    candidates, free, centre = operator.candidates, operator.free, operator.centre
+    pieces = lagrangian_pieces(problem, candidates)
+    bounds = candidates.bounds
+
+    def residuals(x: Any, y: Any, nu: Any, lam: Any) -> Any:
+        slope = jax.grad(pieces.lagrangian, argnums=1)(x, y, nu, lam)[free]
+        return jnp.concatenate([slope, pieces.equality(x, y)]), pieces.inequality(x, y)
+
+    with double():
+        at = tuple(jnp.asarray(part) for part in (*centre[:3], centre.lam[bounds:]))
+        (here, h) = jax.jit(residuals)(*at)
+        (here_slope, h_slope) = jax.jit(jax.jacfwd(residuals))(*at)
+    inverse = operator.inverse
+    blocks, response, normals, gram = (
+        np.asarray(part, dtype=np.float64)
+        for part in (inverse.blocks, inverse.response, inverse.normals, inverse.gram)
+    )
+    n = len(free)
+    low, high = np.asarray(inverse.low), np.asarray(inverse.high)
+    residual = np.array(here)  # the bounds' multipliers come on top: all of it vanishes at a solved point
+    residual[low] -= centre.lam[: len(low)]
+    residual[high] += centre.lam[len(low) : bounds]
+    step = blocks[:n] @ residual
+    step_slope = blocks[:n] @ np.asarray(here_slope)
+    limits = np.concatenate([
+        problem.lower[candidates.lower] - centre.y[candidates.lower],
+        centre.y[candidates.upper] - problem.upper[candidates.upper],
+        np.asarray(h),
+    ])  # fmt: skip
+    still = np.zeros((bounds, len(centre.x)))
+    return LawArrays(
+        x0=centre.x,
+        y0=centre.y,
+        drift=_among_all(step - response[:n] @ centre.lam, free, problem.n_outputs),
+        slope=_among_all(step_slope, free, problem.n_outputs),
+        push=_among_all(response[:n], free, problem.n_outputs),
+        q0=np.concatenate([-step[low], step[high], normals @ step]) + limits + gram @ centre.lam,
+        q_slope=np.concatenate([-step_slope[low], step_slope[high], normals @ step_slope])
+        + np.concatenate([still, np.asarray(h_slope)]),
+        lam0=centre.lam,
+        pivoted=inverse.pivoted,
+    )
+
+
+def _among_all(part: Array, free: NDArray[np.int64], size: int) -> Array:
+    """`part` of the free outputs among all of them, zero elsewhere."""
+    whole = np.zeros((size, *part.shape[1:]))
+    whole[free] = part
+    return whole

@@ -1,0 +1,105 @@
+"""Rows that no shared operator serves: an interior-point method on each row's own system, started near its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.problem.core import Problem
+from feasibly.problem.duals import Duals
+from feasibly.problem.point import Point
+
+if TYPE_CHECKING:
+    from feasibly.solve.nlp import Solver
+    from feasibly.solve.records import Solution
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """What became of some rows: points (NaN where there is none), solver outcomes by name, iterations of each."""
+
+    point: Point
+    outcome: tuple[str, ...]
+    iterations: NDArray[np.int64]
+
+    @property
+    def ok(self) -> NDArray[np.bool_]:
+        """Which rows were solved."""
+        return np.array([outcome == "OK" for outcome in self.outcome], dtype=bool)
+
+
+class RowSolver:
+    """One problem's solver, translated on first use; `None` of it where the problem cannot be translated."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._solver: Solver | None = None
+        self._missing = False
+
+    @property
+    def available(self) -> bool:
+        """Whether rows can be solved one by one at all."""
+        return self._get() is not None
+
+    @property
+    def solver(self) -> Solver:
+        """The solver itself.
+
+        Raises:
+            TranslationError: the problem uses an operation that cannot be translated.
+        """
+        if self._solver is None:
+            from feasibly.solve.nlp import Solver
+
+            self._solver = Solver.build(self.problem)
+        return self._solver
+
+    def _get(self) -> Solver | None:
+        if self._missing:
+            return None
+        from feasibly.solve.translate import TranslationError
+
+        try:
+            return self.solver
+        except TranslationError:
+            self._missing = True
+            return None
+
+    def solve(
+        self, x: Array, starts: Point | None, *, thorough: bool, go_on: Callable[[], bool] = lambda: True
+    ) -> Solved:
+        """Solve rows from `starts` (or as labelling does), one after the other, while `go_on()`.
+
+        `thorough` climbs the solver's whole ladder, IPOPT and tests of infeasibility included; otherwise the
+        interior-point method alone is tried.
+        """
+        from feasibly.solve.records import Start
+
+        solver = self.solver
+        point = Point.nothing(self.problem, len(x))
+        outcomes, iterations = [], np.zeros(len(x), dtype=np.int64)
+        for i in range(len(x)):
+            if not go_on():
+                outcomes.append("TIME_LIMIT")
+                continue
+            start = None
+            if starts is not None:
+                d = starts.duals.take(i)
+                start = Start(starts.y[i], d.equality, d.inequality, d.lower, d.upper)
+            found = solver.solve(x[i], start, thorough=thorough)
+            outcomes.append(found.outcome.name)
+            iterations[i] = found.iterations
+            if found.outcome.ok:
+                point.put(i, _point(found))
+        return Solved(point, tuple(outcomes), iterations)
+
+
+def _point(found: Solution) -> Point:
+    duals = Duals(found.equality_dual, found.inequality_dual, found.lower_dual, found.upper_dual)
+    return Point(found.y, duals)

@@ -1,0 +1,99 @@
+"""The escalation as data: which rows, by which operator, in which mode, from where, in how many steps."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from feasibly.answer.settings import Settings
+
+
+class By(enum.Enum):
+    """What a level solves its linear systems with."""
+
+    SHARED = "the shared operators, one after the other"
+    CENTRAL = "the first shared operator alone"
+    ROW = "a factorisation of each row's own system, in the row-wise solver"
+
+
+class Mode(enum.Enum):
+    """What a level converges to."""
+
+    PROXIMAL = "feasible, optimal up to the belief's small pull"
+    OPTIMAL = "the optimum itself"
+
+
+class Start(enum.Enum):
+    """Where a level begins."""
+
+    BELIEF = "the belief's mean with predicted multipliers"
+    FOUND = "the best point found so far"
+    CENTRE = "the operator's own point, as start and as belief"
+
+
+class Rows(enum.Enum):
+    """Which rows a level takes."""
+
+    LEFT = "those that have not converged"
+    CONVERGED = "those that have: in another mode they may not"
+    FAR = "converged ones whose belief was far off"
+    STRANDED = "those left, where there is no row-wise solver"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One line of a schedule."""
+
+    name: str
+    rows: Rows
+    by: By
+    mode: Mode
+    start: Start
+
+
+_SHARED = Level("shared", Rows.LEFT, By.SHARED, Mode.PROXIMAL, Start.BELIEF)
+_OVERRULED = Level("overruled", Rows.FAR, By.CENTRAL, Mode.OPTIMAL, Start.FOUND)
+_ROW = Level("row", Rows.LEFT, By.ROW, Mode.OPTIMAL, Start.FOUND)
+_RESTART = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.PROXIMAL, Start.CENTRE)
+_OPTIMAL = Level("shared", Rows.LEFT, By.SHARED, Mode.OPTIMAL, Start.BELIEF)
+_RESTART_OPTIMAL = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.OPTIMAL, Start.CENTRE)
+_CONFIRM = Level("confirmed", Rows.CONVERGED, By.SHARED, Mode.OPTIMAL, Start.FOUND)
+
+CONDITIONED = (_SHARED, _OVERRULED, _RESTART, _ROW)
+"""`conditioned`: feasible and, where the belief is not far off, optimal to many digits."""
+
+POLISHED = (_OPTIMAL, _RESTART_OPTIMAL, _ROW)
+"""`polished`: the optimum, whatever the belief."""
+
+CONFIRMED = (_SHARED, _CONFIRM)
+"""`auto`, before the solver: conditioned, then optimal mode until nothing more is to be gained."""
+
+SHARED_ONLY = (_SHARED,)
+"""What can be had without factoring anything for a row; for calibration and for answers that teach."""
+
+SHARED_OPTIMAL = (_OPTIMAL,)
+"""The same in optimal mode."""
+
+
+class Pass(NamedTuple):
+    """So many steps, with so many rounds of the complementarity problem in each (soft and hard)."""
+
+    steps: int
+    rounds: tuple[int, int]
+
+
+def passes(settings: Settings, rows: int, mode: Mode, start: Start) -> tuple[Pass, ...]:
+    """The passes over the rows of a level; rows that have converged sit out the later ones."""
+    quick, thorough, patient = settings.quick_rounds, settings.thorough_rounds, settings.patient_rounds
+    if rows <= settings.few_rows:
+        return Pass(12, thorough), Pass(16, patient)
+    if start is Start.FOUND:
+        return Pass(2, quick), Pass(2, thorough), Pass(4, thorough), Pass(8, patient)
+    first = Pass(settings.first_steps, quick)
+    later: tuple[Pass, ...]
+    if mode is Mode.PROXIMAL:
+        later = Pass(1, thorough), Pass(1, thorough), Pass(2, thorough)
+    else:
+        later = (Pass(2, thorough),) * 4 + (Pass(4, thorough),)
+    return first, *later, Pass(4, patient), Pass(16, patient)

@@ -1,0 +1,91 @@
+"""Every constant of the iteration, named, with the reason or the measurement behind it; saved with a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from feasibly._codec import record
+
+
+@record("settings")
+@dataclass(frozen=True)
+class Settings:
+    """How rows are iterated, when they count as converged, and when they are handed on."""
+
+    # ---- when a row has converged ----------------------------------------------------------------------
+
+    equality_tolerance: float = 1e-7
+    """Largest |equality| of a converged row. Steps contract tenfold or better, so that the point returned, one step
+    later, is at 1e-8 on the grids measured."""
+    inequality_tolerance: float = 5e-7
+    """Largest violation of a watched inequality or bound of a converged row."""
+    feasibility_tolerance: float = 1e-6
+    """Largest violation of any constraint, watched or not, in the problem's own units."""
+    change_tolerance: float = 1e-9
+    """In optimal mode: the last step changed the cost by less than this share of it."""
+    remaining_tolerance: float = 1e-8
+    """In optimal mode: what all further steps would change the cost by, as a share, extrapolated from the last two
+    changes. A slow iteration changes little in each step and much in all of them."""
+
+    # ---- the operator ----------------------------------------------------------------------------------
+
+    belief_floor: float = 1e-5
+    """Standard deviation (natural units) below which the belief is not trusted to be stiffer."""
+    curvature_floor: float = 1e-8
+    """Eigenvalues of the reduced Hessian below this share of the largest are raised to it: a metric must be convex.
+    1e-6 instead doubled the iterations on a congested grid."""
+    large: int = 1000
+    """More free variables than this: the equalities are factored as a sparse matrix and products are in single
+    precision, which is all that is kept of them."""
+    sparse_share: float = 0.05
+    """Largest share of nonzeros of a Jacobian that is factored as a sparse one."""
+    sparse_error: float = 1e-7
+    """How well a sparse factorisation must satisfy the equations it stands for."""
+    trust_deviations: float = 3.0
+    """The longest step of a variable, in standard deviations among the labels: as far as frozen derivatives reach."""
+    trust_floor: float = 1e-2
+    """Added to that, so that a variable that never moved among the labels can."""
+
+    # ---- the complementarity problem -------------------------------------------------------------------
+
+    quick_rounds: tuple[int, int] = (4, 2)
+    """Soft and hard rounds of the first steps: the next step goes on from where they end, and the last row of a batch
+    to settle holds up all others. With these alone 27 of 1000 rows of case57 went round in circles for ever."""
+    thorough_rounds: tuple[int, int] = (8, 4)
+    """From the fifth step on; then 6 of 1000 do."""
+    patient_rounds: tuple[int, int] = (40, 40)
+    """For the last ones: ten of 688 rows of case500 needed so many."""
+
+    # ---- passes ----------------------------------------------------------------------------------------
+
+    first_steps: int = 4
+    """Steps of the first pass over all rows: 59 % of case118's rows have converged then."""
+    few_rows: int = 8
+    """For so few rows a call costs more than a step: two long passes instead of many short ones."""
+    hopeless: float = 1e5
+    """A row whose largest violation is still so many times its tolerance after the first pass is handed on: of the
+    rows that converge, hardly one is."""
+    patient_passes: int = 3
+    """Before so many passes are over, the rate of contraction says little: active sets still change."""
+    most_steps_ahead: float = 24.0
+    """A row whose rate of contraction promises convergence no sooner than this is handed on."""
+    few_hopeless: int = 4
+    """As many rows as this go through all passes whatever their rate: handing them on saves nothing."""
+    far_belief: float = 100.0
+    """A belief off by ten standard deviations (mean square over outputs) is not followed: the row is iterated in
+    optimal mode as well and the cheaper answer kept. On 4000 draws of case57 that takes the gap from 6e-5 to 1e-7 %."""
+
+    # ---- calibration -----------------------------------------------------------------------------------
+
+    candidate_reach: float = 2.0
+    """A constraint within so many standard deviations of its own slack of some label is watched. Among 128 of 512
+    labels of case57, 118 and 500, 3 watches a quarter more constraints and misses no fewer."""
+    prices_of_belief: tuple[float, ...] = (1e10, 1e9, 1e7)
+    """tau, the likeliest first: how much a unit of relative cost outweighs the belief. Larger ones gain cost and take
+    more steps: 1e10 leaves 2e-5 % in 5.7 steps on case57, 1e12 9e-8 % in 7.6."""
+    most_operators: int = 6
+    """At most so many shared operators."""
+    worthwhile_operator: float = 0.02
+    """A further shared operator must reach this share of all labels, else the rows are left to the row-wise solver."""
+    trial_rows: int = 128
+    """Labels that tau is chosen on."""

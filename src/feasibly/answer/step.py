@@ -1,0 +1,263 @@
+"""The step: pure functions of one state for many rows at once, and the compiled loop over them.
+
+Inside, rows go last: gathers, scatters and matrix products then run over contiguous memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.candidates import Candidates
+from feasibly.answer.derivatives import lagrangian_pieces
+from feasibly.answer.operator import DenseInverse, Operator, free_variables
+from feasibly.answer.settings import Settings
+from feasibly.model.complementarity import solve
+from feasibly.precision import double
+from feasibly.problem.core import Problem
+
+Array = NDArray[np.float64]
+
+BUCKETS = (1, 16, 256)
+"""Batch sizes that are ever compiled, which takes seconds each."""
+
+SLOWEST = 0.99
+"""The slowest contraction that is extrapolated; nearer to one, two changes say nothing about the rest."""
+
+
+class State(NamedTuple):
+    """Where each row stands: decisions, multipliers of equalities and candidates, and the active set among those."""
+
+    y: Any
+    equality: Any
+    lam: Any
+    active: Any
+
+    def take(self, rows: Any) -> State:
+        """These rows alone."""
+        return State(*(part[rows] for part in self))
+
+
+class Residuals(NamedTuple):
+    """How far each row is from convergence."""
+
+    equality: Array
+    """Largest |equality|."""
+    inequality: Array
+    """Largest violation of a candidate."""
+    change: Array
+    """By which share of itself the cost changed in the last step."""
+    remaining: Array
+    """By which share all further steps would change it, extrapolated from the last two changes."""
+
+
+class Carry(NamedTuple):
+    """What one step hands to the next."""
+
+    state: State
+    costs: tuple[Any, Any, Any]
+    """Costs at the last three points, the newest first."""
+    broken: Any
+    """The largest violation over its tolerance, over all rows, at the last point looked at."""
+    count: Any
+
+
+class Iteration:
+    """Compiled steps for one problem and its candidates; operators come and go as arguments."""
+
+    def __init__(self, problem: Problem, candidates: Candidates, flips: int, settings: Settings) -> None:
+        self._run = _compile(problem, candidates, flips, settings)
+
+    def run(
+        self,
+        operator: Operator,
+        x: Array,
+        mean: Array,
+        state: State,
+        steps: int,
+        *,
+        proximal: bool,
+        rest: float,
+        rounds: tuple[int, int],
+        single: bool = False,
+    ) -> tuple[State, Residuals]:
+        """At most `steps` steps for every row, fewer when every row has converged.
+
+        Args:
+            operator: whose inverse steers.
+            x: inputs.
+            mean: the belief.
+            state: where the rows stand.
+            steps: at most so many.
+            proximal: whether the belief pulls (to `mean`); otherwise nothing does, and rows go to the optimum itself.
+            rest: in optimal mode, the change of the cost below which a row has converged.
+            rounds: of the complementarity problem, soft and hard.
+            single: for callers who will ask for one row at a time again: a program of that width is then worth
+                compiling.
+        """
+        outs = []
+        with double():
+            for part, width in batches(len(x), single):
+                args = [_padded(a[part], width).T for a in (x, mean, *state)]
+                out = self._run(operator.inverse, *args, steps, rest, proximal, rounds)
+                outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
+        parts = [np.concatenate(part) for part in zip(*outs, strict=True)]
+        return State(*parts[:4]), Residuals(*parts[4:])
+
+
+def batches(rows: int, single: bool = False) -> list[tuple[slice, int]]:
+    """Rows cut into batches, each with the size it is filled up to.
+
+    Several small batches where they waste less than a large one.
+    """
+    small, large = BUCKETS[1:]
+    found = []
+    first = 0
+    while first < rows:
+        left = rows - first
+        width = 1 if single and rows == 1 else large if left > large // 2 else small
+        found.append((slice(first, min(first + width, rows)), width))
+        first += width
+    return found
+
+
+def _padded(rows: NDArray[Any], width: int) -> NDArray[Any]:
+    if len(rows) == width:
+        return rows
+    return np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
+
+
+class Pieces(NamedTuple):
+    """A problem's functions for many rows, and where its candidates lie."""
+
+    values: Callable[[Any, Any], tuple[Any, Any, Any]]
+    """Cost, equalities and candidate inequalities, rows last."""
+    bounds: Callable[[Any], tuple[Any, Any]]
+    """Limits of the candidate bounds for each row."""
+    free: NDArray[np.int64]
+    lower: int
+    upper: int
+
+    def violations(self, inverse: DenseInverse, x: Any, y: Any, h: Any) -> Any:
+        """Every candidate as `<= 0`."""
+        inside = y[self.free]
+        floor, ceiling = self.bounds(x)
+        return jnp.concatenate([floor - inside[inverse.low], inside[inverse.high] - ceiling, h])
+
+
+def make_pieces(problem: Problem, candidates: Candidates) -> Pieces:
+    """Fresh functions for one set of candidates."""
+    pieces = lagrangian_pieces(problem, candidates)
+    values = jax.vmap(
+        lambda x, y: (pieces.objective(x, y), pieces.equality(x, y), pieces.inequality(x, y)),
+        in_axes=-1,
+        out_axes=-1,
+    )
+    floor, ceiling = problem.lower[candidates.lower][:, None], problem.upper[candidates.upper][:, None]
+    return Pieces(
+        values,
+        lambda x: (floor, ceiling),
+        free_variables(problem),
+        len(candidates.lower),
+        len(candidates.upper),
+    )
+
+
+def take_step(
+    pieces: Pieces,
+    inverse: DenseInverse,
+    x: Any,
+    mean: Any,
+    carry: Carry,
+    proximal: Any,
+    rounds: Any,
+    flips: int,
+    settings: Settings,
+) -> Carry:
+    """One step of every row: exact residuals, an approximate inverse, and the complementarity problem between them."""
+    state, free, n = carry.state, pieces.free, len(pieces.free)
+    bounds = pieces.lower + pieces.upper
+    (cost, g, h), backwards = jax.vjp(lambda at: pieces.values(x, at), state.y)
+    a = pieces.violations(inverse, x, state.y, h)
+    r = backwards((jnp.ones_like(cost), state.equality, state.lam[bounds:]))[0][free]
+    r = (
+        r.at[inverse.low]
+        .add(-state.lam[: pieces.lower])
+        .at[inverse.high]
+        .add(state.lam[pieces.lower : bounds])
+    )
+    r = r + jax.lax.cond(proximal, lambda: inverse.pull((state.y - mean)[free]), lambda: jnp.zeros_like(r))
+    d = inverse.solve(r, g)
+    lam, active = state.lam, state.active
+    if len(lam):
+        q = inverse.along_normals(d[:n]) + a + inverse.gram @ lam
+        lam, active, _ = solve(inverse.pivoted, q, lam, active, flips, rounds)
+        d = d + inverse.respond(lam - state.lam)
+    # Frozen derivatives are trusted as far as the data reach; further, the step is shortened, never turned.
+    share = 1.0 / jnp.maximum(jnp.max(jnp.abs(d[:n]) / inverse.trust[:, None], axis=0), 1.0) if n else 1.0
+    moved = State(
+        state.y.at[free].add(share * d[:n]),
+        state.equality + share * d[n:],
+        state.lam + share * (lam - state.lam),
+        active,
+    )
+    broken = jnp.maximum(
+        _worst(g) / settings.equality_tolerance, _worst(jnp.maximum(a, 0.0)) / settings.inequality_tolerance
+    )
+    return Carry(moved, (cost, *carry.costs[:2]), jnp.max(broken), carry.count + 1)
+
+
+def _worst(residuals: Any) -> Any:
+    return jnp.max(jnp.abs(residuals), axis=0, initial=0.0)
+
+
+def _relative(now: Any, before: Any) -> Any:
+    return jnp.abs(now - before) / jnp.maximum(jnp.abs(now), 1e-12)
+
+
+def _compile(
+    problem: Problem, candidates: Candidates, flips: int, settings: Settings
+) -> Callable[..., tuple[Any, ...]]:
+    pieces = make_pieces(problem, candidates)
+
+    @jax.jit
+    def run(
+        inverse: DenseInverse,
+        x: Any,
+        mean: Any,
+        y: Any,
+        equality: Any,
+        lam: Any,
+        active: Any,
+        steps: Any,
+        rest: Any,
+        proximal: Any,
+        rounds: Any,
+    ) -> tuple[Any, ...]:
+        def step(carry: Carry) -> Carry:
+            return take_step(pieces, inverse, x, mean, carry, proximal, rounds, flips, settings)
+
+        def unfinished(carry: Carry) -> Any:
+            now, before, _ = carry.costs
+            rested = jnp.all(_relative(now, before) < rest) | (proximal & (carry.broken < 1.0))
+            return (carry.count < steps) & ~rested
+
+        unknown = jnp.full(y.shape[1], jnp.inf)
+        first = Carry(State(y, equality, lam, active), (unknown, unknown, unknown), jnp.inf, 0)
+        last = jax.lax.while_loop(unfinished, step, first)
+        state = last.state
+        cost, g, h = pieces.values(x, state.y)
+        before, earlier, _ = last.costs
+        change, previous = _relative(cost, before), _relative(before, earlier)
+        ratio = jnp.clip(change / jnp.maximum(previous, 1e-300), 0.0, SLOWEST)
+        # One step alone says nothing about the next.
+        remaining = jnp.where(jnp.isfinite(earlier), change * ratio / (1.0 - ratio), jnp.inf)
+        worst = _worst(jnp.maximum(pieces.violations(inverse, x, state.y, h), 0.0))
+        return (*state, _worst(g), worst, change, remaining)
+
+    return run
