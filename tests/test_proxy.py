@@ -92,7 +92,7 @@ def test_nothing_is_overwritten_unasked(grid, tmp_path):
         (lambda m: edit(m, lambda t: t["model"].update(rows="many")), "rows is not what"),
         (lambda m: edit(m, lambda t: t["model"].update(offset=t["model"]["root"])), "offset is"),
         (
-            lambda m: edit(m, lambda t: t["recipe"]["rows"].update(lower=t["model"]["offset"])),
+            lambda m: edit(m, lambda t: t["calibration"]["candidates"].update(lower=t["model"]["offset"])),
             "lower is not what",
         ),
         (lambda m: edit(m, lambda t: t.pop("model")), "damaged"),

@@ -62,6 +62,8 @@ class Progress:
     violation: Array
     """Of each row's best point; infinite where it was not looked at."""
     converged: Mask
+    feasible: Mask
+    """Rows that had converged in proximal mode and were asked for more: what they stand at serves if that fails."""
     steps: Ints
     level: NDArray[np.object_]
     factorisations: Ints
@@ -87,8 +89,8 @@ class Driver:
     ) -> None:
         """Nothing is factored before it is needed.
 
-        `reuse` is a driver for the same problem, candidates and flips: what it has compiled and factored is taken over
-        as far as it still holds.
+        `reuse` is a driver for the same problem: what it has compiled and factored is taken over as far as it still
+        holds.
         """
         self.problem = problem
         self.search = problem.with_fixed_bounds
@@ -98,19 +100,22 @@ class Driver:
         self.rowwise = rowwise if rowwise is not None else RowSolver(problem)
         self._operators: dict[int, Operator] = {}
         self._precision: Array | None = None
-        if reuse is None:
+        old = None if reuse is None else reuse.calibration
+        if reuse is not None:
+            self.rowwise = reuse.rowwise
+        same = old is not None and old.candidates is calibration.candidates and old.flips == calibration.flips
+        if reuse is None or old is None or not same or old.settings != calibration.settings:
             self._derivatives = Derivatives(self.search, calibration.candidates)
             self._iteration = Iteration(
                 self.search, calibration.candidates, calibration.flips, calibration.settings
             )
             return
         self._derivatives, self._iteration = reuse._derivatives, reuse._iteration
-        self.rowwise = reuse.rowwise
         if reuse.covariance is self.covariance:
             self._precision = reuse._precision
-            if reuse.calibration.weight == calibration.weight:
-                same = zip(reuse.calibration.centres, calibration.centres, strict=False)
-                kept = [i for i, (old, new) in enumerate(same) if old is new]
+            if old.weight == calibration.weight and old.trust is calibration.trust:
+                pairs = zip(old.centres, calibration.centres, strict=False)
+                kept = [i for i, (before, now) in enumerate(pairs) if before is now]
                 self._operators = {i: reuse._operators[i] for i in kept if i in reuse._operators}
 
     @property
@@ -178,6 +183,7 @@ class Driver:
             elif not (self.calibration.direct and len(schedule) > 1):
                 self._shared(progress, level, rows)
         p = progress
+        p.converged |= p.feasible
         std = np.broadcast_to(centre.std, p.state.y.shape)
         return Found(p.state, p.converged, std, p.steps, p.level, p.factorisations, p.solved)
 
@@ -186,10 +192,27 @@ class Driver:
         start = self.start(x, mean)
         clipped = np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.search.lower, self.search.upper)
         rows = len(x)
+
+        def none() -> Mask:
+            return np.zeros(rows, dtype=bool)
+
+        def zero() -> Ints:
+            return np.zeros(rows, dtype=np.int64)
+
         return Progress(
-            x, mean, until, rows == 1, start._replace(y=clipped), np.full(rows, np.inf), np.zeros(rows, dtype=bool),
-            np.zeros(rows, dtype=np.int64), np.full(rows, "", dtype=object), np.zeros(rows, dtype=np.int64), {},
-        )  # fmt: skip
+            x=x,
+            mean=mean,
+            until=until,
+            single=rows == 1,
+            state=start._replace(y=clipped),
+            violation=np.full(rows, np.inf),
+            converged=none(),
+            feasible=none(),
+            steps=zero(),
+            level=np.full(rows, "", dtype=object),
+            factorisations=zero(),
+            solved={},
+        )
 
     def _rows(self, progress: Progress, level: Level) -> Ints:
         left = np.flatnonzero(~progress.converged)
@@ -217,15 +240,10 @@ class Driver:
         again = level.rows in (
             Rows.CONVERGED,
             Rows.FAR,
-        )  # a second opinion: the first stands until it is bettered
-        cost = (
-            self.problem.objectives(progress.x[rows], progress.state.y[rows])
-            if level.rows is Rows.FAR
-            else None
-        )
+        )  # what the row stands at is kept until it is bettered
+        progress.converged[rows] = False
+        progress.feasible[rows] = level.rows is Rows.FAR
         confirmed = np.zeros(len(progress.x), dtype=bool)
-        if level.rows is Rows.CONVERGED:
-            progress.converged[rows] = False
         places = np.arange(len(rows))
         count = len(self.calibration.centres) if level.by is By.SHARED else 1
         for index in range(count):
@@ -237,11 +255,8 @@ class Driver:
             held = np.zeros(len(done), dtype=bool)
             violation = self.violation(progress.x[part[done]], state.y[done])
             held[done] = violation < self.settings.feasibility_tolerance
-            if cost is not None:
-                tried = self.problem.objectives(progress.x[part[held]], state.y[held])
-                held[held] = tried <= cost[left[held]]
             self._keep(progress, part[held], state.take(held), level.name)
-            progress.violation[part[held]] = violation[held[done]] if cost is None else 0.0
+            progress.violation[part[held]] = violation[held[done]]
             confirmed[part[held]] = True
             if not again:
                 self._keep_better(progress, part[~held], state.take(~held))

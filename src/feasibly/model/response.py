@@ -10,7 +10,7 @@ linear regression on the inputs and on the law's own answer.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +32,10 @@ mostly filling costs more than compiling another size, for the few that are left
 
 QUICK, PATIENT = (8, 4), (40, 40)
 """Rounds of the complementarity problem: for all rows, and for those that did not settle then."""
+
+SETTLES, MOSTLY = 0.9, 0.5
+"""Shares of the labels whose complementarity problem settles quickly: above the first, patience pays for the others;
+below the second, the law is its linear part alone. On a congested grid patience took longer than solving."""
 
 
 @record(
@@ -66,6 +70,15 @@ class Law:
 
     arrays: LawArrays
     flips: int
+    rounds: tuple[tuple[int, int], ...] = (QUICK, PATIENT)
+    """Of the complementarity problem, soft and hard: for all rows, then for those that did not settle."""
+
+    def suited(self, x: Array) -> Law:
+        """The same law with as many rounds as pay on inputs like these."""
+        share = float(np.mean(self._run(x, QUICK, single=False)[1]))
+        if share >= SETTLES:
+            return self
+        return replace(self, rounds=(QUICK,) if share >= MOSTLY else ((0, 0),))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrays", on_device(self.arrays))
@@ -73,10 +86,11 @@ class Law:
     def respond(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         """The law's answer to each row, and whether its complementarity problem was solved on the way."""
         single = len(x) == 1
-        answer, settled = self._run(x, QUICK, single)
-        rest = np.flatnonzero(~settled)
-        if len(rest):
-            answer[rest], settled[rest] = self._run(x[rest], PATIENT, single)
+        answer, settled = self._run(x, self.rounds[0], single)
+        for rounds in self.rounds[1:]:
+            rest = np.flatnonzero(~settled)
+            if len(rest):
+                answer[rest], settled[rest] = self._run(x[rest], rounds, single)
         return answer, settled
 
     def _run(self, x: Array, rounds: tuple[int, int], single: bool) -> tuple[Array, NDArray[np.bool_]]:

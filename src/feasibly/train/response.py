@@ -63,7 +63,7 @@ def train_response(
     with clock.account("frames"):
         driver = calibrate(problem, labels, first.covariance, seed=seed, seconds=0.5 * clock.left)
         response = first_order_response(driver.search, driver.operator(0))
-        law = Law(on_device(response), driver.calibration.flips)
+        law = Law(on_device(response), driver.calibration.flips).suited(labels.x)
     with clock.account("sup"):
         model = fit_response(law, labels.x, labels.y)
     x, y, duals = labels.x, labels.y, []

@@ -1,0 +1,220 @@
+"""The driver and its schedules: rows that shared operators do not reach, beliefs that are far off, the clock."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import feasibly as fb
+from feasibly.answer import step
+from feasibly.answer.calibrate import calibrate
+from feasibly.answer.calibration import Labels
+from feasibly.answer.candidates import Candidates
+from feasibly.answer.driver import Driver
+from feasibly.answer.schedule import (
+    CONDITIONED,
+    CONFIRMED,
+    POLISHED,
+    SHARED_ONLY,
+    By,
+    Mode,
+    Start,
+    passes,
+)
+from feasibly.answer.settings import Settings
+from feasibly.measure.metrics import measure_rows
+from tests.problems import make
+from tests.proxies import trained, unseen
+
+SCHEDULES = {"conditioned": CONDITIONED, "polished": POLISHED}
+
+
+def rough(data, rows):
+    """Beliefs no better than the labels' mean."""
+    return np.repeat(data.y[data.solved].mean(axis=0)[None], rows, axis=0)
+
+
+def changed(proxy, **changes):
+    """The proxy's driver with another calibration."""
+    driver = proxy.ladder.driver
+    calibration = replace(driver.calibration, **changes)
+    return Driver(proxy.problem, calibration, driver.covariance, reuse=driver)
+
+
+@pytest.mark.parametrize("which", SCHEDULES)
+@pytest.mark.parametrize("name", ["grid6", "nonconvex"])
+def test_rows_that_shared_operators_are_not_tried_on_are_solved_on_their_own(name, which):
+    proxy, data = trained(name)
+    x, best, _ = unseen(proxy, data, 12)
+    found = changed(proxy, direct=True).run(x, rough(data, len(x)), SCHEDULES[which])
+    assert found.converged.mean() >= 0.9
+    assert set(found.level[found.converged]) == {"row"}
+    assert found.factorisations[found.converged].min() >= 1
+    assert found.steps.max() == 0
+    rows = measure_rows(proxy.problem, x, found.y, best)
+    assert rows.worst[found.converged].max() < 1e-6
+    gap = np.abs(rows.objective - best) / np.maximum(np.abs(best), 1e-2)
+    assert np.median(gap[found.converged]) < 1e-6
+
+
+def test_a_constraint_that_nobody_watches_is_seen_and_the_row_solved():
+    proxy, data = trained("grid6")
+    x, best, _ = unseen(proxy, data, 12)
+    driver = proxy.ladder.driver
+    lam = driver.run(x, rough(data, len(x)), POLISHED).state.lam
+    watched = driver.calibration.candidates
+    at = int(np.argmax(lam[:, : watched.bounds].mean(axis=0)))
+    assert lam[:, at].min() > 0.0
+    keep = np.arange(len(watched)) != at  # the bound that presses most is not known of
+    lower, upper, _ = np.split(keep, [len(watched.lower), watched.bounds])
+    c = driver.calibration
+    fewer = replace(
+        c,
+        candidates=Candidates(watched.lower[lower], watched.upper[upper], watched.inequality),
+        base=c.base[keep],
+        flips=min(c.flips, int(keep.sum())),
+        threshold=c.threshold[keep],
+        centres=tuple(centre._replace(lam=centre.lam[keep]) for centre in c.centres),
+        duals=calibrate_duals(data, proxy, keep, c),
+    )
+    found = Driver(proxy.problem, fewer, driver.covariance).run(x, rough(data, len(x)), CONDITIONED)
+    measured = measure_rows(proxy.problem, x, found.y, best)
+    assert found.converged.mean() >= 0.9
+    assert measured.worst[found.converged].max() < 1e-6
+    assert np.median(np.abs(measured.gap_percent)) < 0.01
+
+
+def calibrate_duals(data, proxy, keep, calibration):
+    from feasibly.model.linear import fit_ridge
+
+    rows = data.solved
+    duals = data.duals.take(rows)
+    lam = calibration.candidates.compress(duals)[:, keep]
+    return fit_ridge(data.x[rows], np.concatenate([duals.equality, lam], axis=1))
+
+
+@pytest.mark.parametrize("which", SCHEDULES)
+def test_there_is_no_answer_where_there_is_none(which):
+    proxy, data = trained("grid6")
+    x = 5.0 * data.x[:2]  # five times the load: nothing can serve it
+    found = proxy.ladder.driver.run(x, rough(data, len(x)), SCHEDULES[which])
+    assert not found.converged.any()
+    assert np.isfinite(found.y).all()
+    assert (found.level == "").all()
+
+
+def test_nothing_is_begun_after_the_time_given():
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 10)
+    for schedule in SCHEDULES.values():
+        found = proxy.ladder.driver.run(x, rough(data, len(x)), schedule, until=0.0)
+        assert not found.converged.any()
+        assert found.steps.max() == 0
+        assert found.factorisations.max() == 0
+        assert np.all(np.isfinite(found.y))
+
+
+@pytest.mark.parametrize("rows", [1, 6, 40])
+@pytest.mark.parametrize("off", [50.0, 1000.0, np.nan])
+def test_however_wrong_the_belief_the_constraints_hold(rows, off):
+    proxy, data = trained("grid6")
+    x, best, _ = unseen(proxy, data, rows)
+    wrong = proxy.model.predict(x).mean + off * np.sqrt(proxy.model.covariance.variance)
+    found = proxy.ladder.driver.run(x, wrong, CONDITIONED)
+    measured = measure_rows(proxy.problem, x, found.y, best)
+    assert measured.worst.max() < 1e-6
+    assert np.abs(measured.gap_percent).max() < 1e-3
+
+
+def stiff(proxy):
+    """A belief that is worth ten thousand times as much as it should be."""
+    c = proxy.ladder.driver.calibration
+    return {"weight": 1e4 * c.weight, "tau": c.tau / 1e4}
+
+
+def test_a_belief_that_is_far_off_is_not_followed():
+    proxy, data = trained("grid6")
+    x, best, _ = unseen(proxy, data, 6)
+    usual = proxy.model.predict(x).mean
+    driver = proxy.ladder.driver
+    assert driver.distance(usual, driver.run(x, usual, CONDITIONED).y).max() < driver.settings.far_belief
+    wrong = usual + 20.0 * np.sqrt(proxy.model.covariance.variance)
+    found = changed(proxy, **stiff(proxy)).run(x, wrong, CONDITIONED)
+    gap = measure_rows(proxy.problem, x, found.y, best).gap_percent
+    blind = replace(driver.settings, far_belief=np.inf)
+    followed = changed(proxy, **stiff(proxy), settings=blind).run(x, wrong, CONDITIONED)
+    gap_followed = measure_rows(proxy.problem, x, followed.y, best).gap_percent
+    assert found.converged.all()
+    assert set(found.level) & {"overruled", "row"}
+    assert np.mean(np.abs(gap)) < 1e-2 * np.mean(np.abs(gap_followed))
+
+
+def test_what_is_confirmed_is_optimal_whatever_the_belief():
+    proxy, data = trained("grid6")
+    x, best, _ = unseen(proxy, data, 20)
+    # Feasible answers that give up cost to a belief: conditioned ones hold, and only optimal ones may be confirmed.
+    wrong = proxy.model.predict(x).mean + 5.0 * np.sqrt(proxy.model.covariance.variance)
+    driver = changed(proxy, **stiff(proxy))
+    conditioned = driver.run(x, wrong, SHARED_ONLY)
+    assert conditioned.converged.mean() > 0.5
+    before = measure_rows(proxy.problem, x, conditioned.y, best).signed_gap_percent
+    assert before[conditioned.converged].max() > 1e-3
+    found = driver.run(x, wrong, CONFIRMED)
+    after = measure_rows(proxy.problem, x, found.y, best).signed_gap_percent
+    assert found.converged.any()
+    assert after[found.converged].max() < 1e-4
+
+
+def test_multipliers_are_the_solvers():
+    proxy, data = trained("grid6")
+    rows = np.flatnonzero(data.solved & data.unseen(proxy.keys))[:20]
+    x, duals = data.x[rows], data.duals.take(rows)
+    driver = proxy.ladder.driver
+    for schedule in (POLISHED, CONFIRMED):
+        found = driver.run(x, proxy.model.predict(x).mean, schedule)
+        own = driver.point(x, found).duals
+        good = found.converged
+        assert good.mean() > 0.8
+        scale = max(np.abs(duals.equality).max(), np.abs(duals.lower).max())
+        for part in ("equality", "lower", "upper", "inequality"):
+            off = np.abs(getattr(own, part) - getattr(duals, part))[good]
+            assert np.median(off.max(axis=1, initial=0.0)) < 1e-4 * scale
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 8, 9, 16, 17, 33, 128, 129, 256, 257, 400, 1000])
+def test_batches_cover_every_row_once(rows):
+    batches = step.batches(rows)
+    assert [i for part, _ in batches for i in range(part.start, part.stop)] == list(range(rows))
+    for part, width in batches:
+        assert width in step.BUCKETS
+        assert part.stop - part.start <= width
+    if rows > 1:
+        assert sum(width for _, width in batches) < 2 * rows + step.BUCKETS[1]
+
+
+def test_schedules_end_where_rows_can_be_solved_and_passes_grow_more_patient():
+    assert CONDITIONED[-1].by is By.ROW
+    assert POLISHED[-1].by is By.ROW
+    assert all(level.by is not By.ROW for level in (*CONFIRMED, *SHARED_ONLY))
+    settings = Settings()
+    for mode in Mode:
+        for start in Start:
+            rounds = [sum(one.rounds) for one in passes(settings, 1000, mode, start)]
+            assert rounds == sorted(rounds)
+
+
+def test_calibration_needs_no_multipliers_and_changes_nothing_it_is_given():
+    problem = make("grid6")
+    data = fb.label(problem, fb.sample(problem, 40, seed=5), jobs=1)
+    rows = data.solved
+    labels = Labels(data.x[rows], data.y[rows], data.objective[rows])
+    before = [part.copy() for part in (labels.x, labels.y, labels.objective)]
+    from feasibly.model.linear import fit_ridge
+
+    model = fit_ridge(labels.x, labels.y)
+    driver = calibrate(problem, labels, model.covariance)
+    for part, was in zip((labels.x, labels.y, labels.objective), before, strict=True):
+        assert np.array_equal(part, was)
+    assert driver.calibration.reached > 0.8
+    found = driver.run(labels.x, model.predict(labels.x).mean, CONDITIONED)
+    assert found.converged.mean() > 0.9

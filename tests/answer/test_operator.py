@@ -1,0 +1,201 @@
+"""The equations of docs/method.md, each checked by something that shares no code with what implements it."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from feasibly.answer.driver import Driver
+from feasibly.answer.operator import (
+    build_operator,
+    convexify,
+    free_variables,
+    invert_belief,
+    split_spaces,
+    split_sparse,
+)
+from feasibly.answer.response import first_order_response
+from feasibly.answer.settings import Settings
+from feasibly.model.belief import Covariance
+from feasibly.model.response import Law
+from feasibly.precision import double
+from tests.proxies import trained, unseen
+
+SETTINGS = Settings()
+
+
+def blocks(operator):
+    """`G`, `R` and `C` of an operator."""
+    made, n = np.asarray(operator.inverse.blocks, dtype=np.float64), len(operator.free)
+    return -made[:n, :n], -made[:n, n:], made[n:, n:]
+
+
+def derivatives_at(problem, centre, candidates, free):
+    """Jacobian, normals and Hessian by plain JAX."""
+    lam = centre.lam[candidates.bounds :]
+
+    def lagrangian(y):
+        cost = problem.objective(centre.x, y) + centre.equality @ problem.equality(centre.x, y)
+        return cost + lam @ problem.inequality(centre.x, y)[candidates.inequality]
+
+    with double():
+        jacobian = jax.jacfwd(lambda y: problem.equality(centre.x, y))(centre.y)
+        normals = jax.jacfwd(lambda y: problem.inequality(centre.x, y)[candidates.inequality])(centre.y)
+        hessian = jax.jacfwd(jax.grad(lagrangian))(centre.y)
+    jacobian, normals, hessian = (np.asarray(part) for part in (jacobian, normals, hessian))
+    return jacobian[:, free], normals[:, free], hessian[np.ix_(free, free)]
+
+
+def test_the_blocks_invert_the_optimality_system():
+    proxy, _ = trained("grid6")
+    driver = proxy.ladder.driver
+    operator, c = driver.operator(0), driver.calibration
+    jacobian, normals, hessian = derivatives_at(proxy.problem, operator.centre, c.candidates, operator.free)
+    dense = driver.covariance.factor @ driver.covariance.factor.T + np.diag(driver.covariance.diagonal)
+    floor = SETTINGS.belief_floor**2 * np.eye(len(operator.free))
+    belief = np.linalg.inv(dense[np.ix_(operator.free, operator.free)] + floor)
+    metric = hessian + c.weight * belief
+    _, _, across = np.linalg.svd(jacobian)
+    null = across[len(jacobian) :].T
+    reduced = null.T @ metric @ null
+    values, vectors = np.linalg.eigh((reduced + reduced.T) / 2.0)
+    raised = np.maximum(np.abs(values), SETTINGS.curvature_floor * values[-1])  # no direction may be concave
+    metric = metric + null @ ((vectors * (raised - values)) @ vectors.T) @ null.T
+    exact = np.linalg.inv(np.block([[metric, jacobian.T], [jacobian, np.zeros((len(jacobian),) * 2)]]))
+    n = len(operator.free)
+    wanted = exact[:n, :n], exact[:n, n:], -exact[n:, n:]
+    for part, right in zip(blocks(operator), wanted, strict=True):
+        assert np.allclose(part, right, atol=1e-5 * np.abs(right).max())
+    unit = np.eye(n)
+    a = np.concatenate([-unit[operator.inverse.low], unit[operator.inverse.high], normals])
+    gram = a @ exact[:n, :n] @ a.T
+    assert np.allclose(operator.inverse.gram, gram, atol=1e-7 * np.abs(gram).max())
+    response = -np.concatenate([exact[:n, :n] @ a.T, exact[:n, n:].T @ a.T])
+    assert np.allclose(operator.inverse.response, response, atol=1e-5 * np.abs(response).max())
+
+
+@pytest.mark.parametrize(("share", "digits"), [(1.0, 1e-3), (100.0, 1e-2)])
+def test_large_problems_take_the_sparse_way_to_the_same_operator(share, digits):
+    proxy, _ = trained("grid6")
+    driver = proxy.ladder.driver
+    c = replace(driver.calibration, weight=share * driver.calibration.weight)
+    dense = Driver(proxy.problem, c, driver.covariance, reuse=driver).operator(0)
+    large = replace(c, settings=replace(c.settings, large=0, sparse_share=1.1))
+    sparse = Driver(proxy.problem, large, driver.covariance, reuse=driver).operator(0)
+    assert not np.array_equal(dense.inverse.blocks, sparse.inverse.blocks)
+    for exact, single in zip(blocks(dense), blocks(sparse), strict=True):
+        assert np.allclose(single, exact, atol=digits * np.abs(exact).max())
+    gram = np.asarray(dense.inverse.gram)
+    assert np.allclose(sparse.inverse.gram, gram, atol=1e-7 * np.abs(gram).max())
+
+
+def test_a_sparse_factorisation_splits_the_spaces_as_a_dense_one_does():
+    random = np.random.default_rng(0)
+    rows, columns = 60, 80
+    jacobian = np.where(random.random((rows, columns)) < 0.1, random.standard_normal((rows, columns)), 0.0)
+    jacobian[:, :rows] += np.eye(rows)
+    null, right = split_sparse(jacobian, 1e-7)
+    dense_null, dense_right = split_spaces(jacobian, SETTINGS)
+    assert np.allclose(right, dense_right, atol=1e-9)
+    assert np.allclose(null @ null.T, dense_null @ dense_null.T, atol=1e-9)
+    assert np.allclose(null.T @ null, np.eye(columns - rows), atol=1e-12)
+
+
+def test_equalities_that_repeat_one_another_are_left_to_the_dense_factorisation():
+    random = np.random.default_rng(1)
+    jacobian = random.standard_normal((5, 9))
+    jacobian[4] = jacobian[3]
+    assert split_sparse(jacobian, 1e-7) is None
+    null, right = split_spaces(jacobian, SETTINGS)
+    assert null.shape == (9, 5)
+    assert np.allclose(jacobian @ right @ jacobian, jacobian)
+
+
+def test_a_metric_is_convex_and_a_convex_matrix_is_left_alone():
+    random = np.random.default_rng(2)
+    root = random.standard_normal((6, 6))
+    positive = root @ root.T + np.eye(6)
+    assert np.array_equal(convexify(positive, 1e-8), (positive + positive.T) / 2.0)
+    made = convexify(positive - 20.0 * np.eye(6), 1e-8)
+    assert np.linalg.eigvalsh(made)[0] > 0.0
+    assert convexify(np.zeros((0, 0)), 1e-8).shape == (0, 0)
+
+
+def test_the_belief_is_inverted_with_its_floor():
+    random = np.random.default_rng(3)
+    covariance = Covariance(random.standard_normal((5, 3)), random.random(5))
+    free = np.array([0, 2, 3])
+    dense = (covariance.factor @ covariance.factor.T + np.diag(covariance.diagonal))[np.ix_(free, free)]
+    wanted = np.linalg.inv(dense + 0.1**2 * np.eye(3))
+    assert np.allclose(invert_belief(covariance, free, 0.1), wanted)
+
+
+def test_where_the_step_rests_the_rows_own_optimality_conditions_hold():
+    proxy, data = trained("grid6")
+    x, _, y = unseen(proxy, data, 8)
+    rows = np.flatnonzero(data.solved & data.unseen(proxy.keys))[:8]
+    driver = proxy.ladder.driver
+    c = driver.calibration
+    duals = data.duals.take(rows)
+    lam = c.candidates.compress(duals)
+    start = driver.start(x, y)._replace(equality=duals.equality, lam=lam, active=lam > c.threshold)
+    operator = driver.operator(0)
+    moved, _ = driver._iteration.run(operator, x, y, start, 1, proximal=False, rest=0.0, rounds=(40, 40))
+    away = np.abs(moved.y - y) / c.trust
+    assert np.median(away.max(axis=1)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["grid6", "nonconvex"])
+def test_the_first_order_response_is_one_step_from_the_centre(name):
+    proxy, data = trained(name)
+    x, _, _ = unseen(proxy, data, 10)
+    driver = proxy.ladder.driver
+    operator, c = driver.operator(0), driver.calibration
+    law = Law(first_order_response(proxy.problem, operator), c.flips)
+    answer, settled = law.respond(x)
+    centre = operator.centre
+    start = driver.start(x, np.tile(centre.y, (len(x), 1)))
+    start = start._replace(
+        equality=np.tile(centre.equality, (len(x), 1)), lam=np.tile(centre.lam, (len(x), 1))
+    )
+    free_to_move = replace(c, trust=np.full_like(c.trust, 1e9))
+    far = Driver(proxy.problem, free_to_move, driver.covariance)
+    stepped, _ = far._iteration.run(
+        far.operator(0), x, start.y, start, 1, proximal=False, rest=0.0, rounds=(40, 40)
+    )
+    assert settled.mean() > 0.5
+    scale = np.abs(stepped.y[settled] - centre.y).max()
+    assert np.allclose(answer[settled], stepped.y[settled], atol=1e-4 * scale)
+
+
+def test_the_first_order_response_is_the_derivative_of_solved_instances():
+    from feasibly.solve.nlp import Solver
+
+    proxy, _ = trained("grid6")
+    driver = proxy.ladder.driver
+    problem, centre = proxy.problem, driver.operator(0).centre
+    weightless = replace(driver.calibration, weight=1e-6 * driver.calibration.weight)
+    operator = build_operator(
+        problem, driver._derivatives, centre, weightless.candidates, weightless.base,
+        invert_belief(driver.covariance, free_variables(problem), SETTINGS.belief_floor), weightless.weight,
+        weightless.trust, SETTINGS,
+    )  # fmt: skip
+    law = Law(first_order_response(problem, operator), driver.calibration.flips)
+    solver = Solver.build(problem)
+    checked = 0
+    for i in range(problem.n_inputs):
+        h = 1e-4
+        ends = [centre.x.copy(), centre.x.copy()]
+        ends[0][i] -= h
+        ends[1][i] += h
+        solved = [solver.solve(end) for end in ends]
+        answers, settled = law.respond(np.array(ends))
+        if not (settled.all() and all(one.outcome.ok for one in solved)):
+            continue
+        costs = problem.objectives(np.array(ends), answers)
+        slope = float(costs[1] - costs[0]) / (2 * h)
+        true = (solved[1].objective - solved[0].objective) / (2 * h)
+        assert slope == pytest.approx(true, rel=1e-2, abs=1e-2 * abs(true) + 1e-3)
+        checked += 1
+    assert checked >= problem.n_inputs // 2
