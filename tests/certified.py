@@ -37,7 +37,7 @@ def believer(data: Dataset, labels: int, change: Callable[[LinearModel], LinearM
         model if change is None else change(model),
         TrainingRecord("ridge", labels, 0, 1.0, 0.0, 0),
         keys=data.keys[:labels],
-        recipe=None,
+        calibration=None,
         box=box,
         leverage=None if box is not None else Leverage.of(data.x[:labels]),
     )

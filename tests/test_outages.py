@@ -103,7 +103,7 @@ def test_answers_under_outages(data: fb.Dataset, tmp_path: Path) -> None:
     two = x[:1].copy()
     two[0, problem.inputs["generator"]] = [0.0, 0.0, 1.0, 1.0]
     assert proxy.predict(two, "mean").outcome[0].name in ("OUTSIDE", "VIOLATED")
-    assert proxy._ladder.outside(two).all()
+    assert proxy.ladder.outside(two).all()
     proxy.save(tmp_path / "model")
     again = fb.Proxy.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict(x[:3]).y, proxy.predict(x[:3]).y)

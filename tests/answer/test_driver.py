@@ -37,7 +37,7 @@ def rough(data, rows):
 def changed(proxy, **changes):
     """The proxy's driver with another calibration."""
     driver = proxy.ladder.driver
-    calibration = replace(driver.calibration, **changes)
+    calibration = replace(driver.calibration, **{"direct": False} | changes)
     return Driver(proxy.problem, calibration, driver.covariance, reuse=driver)
 
 
@@ -134,12 +134,13 @@ def stiff(proxy):
 
 def test_a_belief_that_is_far_off_is_not_followed():
     proxy, data = trained("grid6")
-    x, best, _ = unseen(proxy, data, 6)
+    x, best, _ = unseen(proxy, data, 12)
     usual = proxy.model.predict(x).mean
     driver = proxy.ladder.driver
     assert driver.distance(usual, driver.run(x, usual, CONDITIONED).y).max() < driver.settings.far_belief
-    wrong = usual + 20.0 * np.sqrt(proxy.model.covariance.variance)
-    found = changed(proxy, **stiff(proxy)).run(x, wrong, CONDITIONED)
+    wrong = usual + 5.0 * np.sqrt(proxy.model.covariance.variance)
+    far = replace(driver.settings, far_belief=4.0)
+    found = changed(proxy, **stiff(proxy), settings=far).run(x, wrong, CONDITIONED)
     gap = measure_rows(proxy.problem, x, found.y, best).gap_percent
     blind = replace(driver.settings, far_belief=np.inf)
     followed = changed(proxy, **stiff(proxy), settings=blind).run(x, wrong, CONDITIONED)

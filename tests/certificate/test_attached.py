@@ -11,6 +11,7 @@ import pytest
 
 import feasibly as fb
 from feasibly import promise
+from feasibly.answer.schedule import CONFIRMED
 from feasibly.certificate import Rule
 from feasibly.data.dataset import Dataset
 from feasibly.promise import ScoreLimit
@@ -82,7 +83,7 @@ def test_no_promise_for_what_was_not_certified(full: Proxy, toy_data: Dataset) -
     x = toy_data.x[:20]
     for found, words in (
         (full.predict(x, "svp"), "promises nothing of 'svp'"),
-        (full.predict(x, "auto", tolerance=1e-3), "auto was certified at tolerance 0.0001"),
+        (full.predict(x, "auto", tolerance=1e-3), "auto was certified at tolerance 1e-06"),
     ):
         assert found.lower is None
         assert words in found.warnings[0]
@@ -120,18 +121,18 @@ def test_hard_instances_climb_and_easy_ones_do_not(full: Proxy, toy_data: Datase
         made = ScoreLimit(np.asarray(limit), True, 1e-6, 0.9, 100, 91)
         return Rule(made, made, 100)
 
-    ladder, x = full._ladder, toy_data.x[:64]
+    ladder, x = full.ladder, toy_data.x[:64]
     hard = ladder.difficulty(x, full.model.predict(x))
     assert hard.min() < hard.max()
-    rest = ladder.conditioner.answer(x, full.model.predict(x).mean).converged
+    rest = ladder.driver.run(x, full.model.predict(x).mean, CONFIRMED).converged
     border = float(np.median(hard[rest & (hard > 1e-6)]))
     found = ladder.answer(x, "auto", tolerance=1e-4, trust=rule(1e-4 / border).trusts)
-    climbed = np.array(found.rung) != "conditioned"
+    climbed = np.array(found.rung) != "polished"
     np.testing.assert_array_equal(climbed, ~rest | (np.maximum(hard, 1e-6) > border))
     assert climbed.any()
     assert not climbed.all()
     bare = ladder.answer(x, "auto", tolerance=1e-4)
-    assert (np.array(bare.rung) == "conditioned").sum() >= (~climbed).sum()
+    assert (np.array(bare.rung) == "polished").sum() >= (~climbed).sum()
 
 
 def test_a_rule_needs_labels_of_its_own(full: Proxy, toy_data: Dataset) -> None:

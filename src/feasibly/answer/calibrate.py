@@ -72,8 +72,7 @@ def calibrate(
         driver = Driver(problem, replace(again, centres=driver.calibration.centres), covariance)
     starts = labels.y + _errors(covariance, len(labels.x), seed)
     driver = _priced(driver, labels, starts, deadline)
-    driver = _with_operators(driver, labels, equality, lam, starts, deadline)
-    return _judged(driver, labels, starts, deadline)
+    return _with_operators(driver, labels, equality, lam, starts, deadline)
 
 
 def _with(driver: Driver, calibration: Calibration) -> Driver:
@@ -203,19 +202,8 @@ def _with_operators(
         if now.sum() < settings.worthwhile_operator * len(everything):
             break
         driver, missing = tried, missing[~now]
-    return _with(driver, replace(driver.calibration, reached=1.0 - len(missing) / len(everything)))
-
-
-def _judged(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -> Driver:
-    """Whether shared operators pay: what they cost a row against what the rows they reach save of the solver's time."""
-    if labels.seconds is None or driver.calibration.reached > 0.5 or time.monotonic() > deadline(0.9):
-        return driver
-    some = np.arange(min(len(labels.x), driver.settings.trial_rows))
-    began = time.monotonic()
-    driver.run(labels.x[some], starts[some], SHARED_ONLY, until=deadline(1.0))
-    shared = (time.monotonic() - began) / len(some)
-    pays = shared < driver.calibration.reached * labels.seconds
-    return driver if pays else _with(driver, replace(driver.calibration, direct=True))
+    share = 1.0 - len(missing) / len(everything)
+    return _with(driver, replace(driver.calibration, reached=share, direct=share < settings.worthwhile_share))
 
 
 def _multipliers(

@@ -87,5 +87,9 @@ class Settings:
     """At most so many shared operators."""
     worthwhile_operator: float = 0.02
     """A further shared operator must reach this share of all labels, else the rows are left to the row-wise solver."""
+    worthwhile_share: float = 0.25
+    """Where shared operators reach fewer of the labels than this, rows go straight to the row-wise solver: what is
+    tried in vain then costs more than what is reached saves. By share and not by the clock, so that the same labels
+    give the same model on any machine."""
     trial_rows: int = 128
     """Labels that tau is chosen on."""
