@@ -6,6 +6,7 @@ import doctest
 from typing import Any
 
 import numpy as np
+
 import feasibly as fb
 
 FIRST = ("load_problem", "sample", "fit", "evaluate", "certify", "compare")
