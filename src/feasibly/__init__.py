@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from feasibly.data.opfdata import import_opfdata
     from feasibly.data.pglearn import import_pglearn
     from feasibly.interop.pandapower import from_pandapower
+    from feasibly.interop.pypsa import from_pypsa
     from feasibly.measure.metrics import Metrics
     from feasibly.problem.core import Problem
     from feasibly.problem.drawing import Draws
@@ -42,6 +43,7 @@ _HOMES = {
     "import_opfdata": "feasibly.data.opfdata",
     "import_pglearn": "feasibly.data.pglearn",
     "from_pandapower": "feasibly.interop.pandapower",
+    "from_pypsa": "feasibly.interop.pypsa",
     "Metrics": "feasibly.measure.metrics",
     "Problem": "feasibly.problem.core",
     "Draws": "feasibly.problem.drawing",
@@ -88,6 +90,7 @@ __all__ = [
     "evaluate_proxy",
     "fit",
     "from_pandapower",
+    "from_pypsa",
     "import_opfdata",
     "import_pglearn",
     "label",

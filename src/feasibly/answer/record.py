@@ -229,6 +229,16 @@ class Answer:
 
         write_pandapower(self, net, row)
 
+    def write_pypsa(self, network: Any, row: int = 0, snapshot: Any = None) -> None:
+        """Fill one snapshot of the PyPSA network that the problem was made of with one row, as its power flow does.
+
+        Voltages, powers and flows go where `network.pf()` puts them, nodal prices into `buses_t.marginal_price`. The
+        first snapshot unless told; what is given in the network stays as it is.
+        """
+        from feasibly.interop._pypsa_write import write_pypsa
+
+        write_pypsa(self, network, row, snapshot)
+
     def to_pandapower(
         self, net: Any, log: Iterable[tuple[str, str]] | None = None, index: Sequence[Any] | None = None
     ) -> dict[str, pd.DataFrame]:

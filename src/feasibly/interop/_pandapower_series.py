@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.interop._pandapower_write import ResultTables, branch_powers
+from feasibly.interop._pandapower_write import ResultTables
 from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.flows import compute_flows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,10 +104,10 @@ class _Columns:
         blocks = one.problem.blocks
         y = answer.y[rows]
         self.pg, self.qg, self.vm = (y[:, blocks[key]] for key in ("pg", "qg", "vm"))
-        self.va = y[:, blocks["va"]]
-        self.degrees = np.rad2deg(self.va) + one.angle
+        self.degrees = np.rad2deg(y[:, blocks["va"]]) + one.angle
         self.inputs = np.asarray(answer.x)[rows]
         self.answer, self.rows = answer, rows
+        self.flows = compute_flows(one.problem, one.grid, self.inputs, y)
         self._branch: dict[str, tuple[NDArray[np.int64], dict[str, Floats]]] = {}
 
     def get(self, table: str, column: str) -> tuple[NDArray[np.int64], Floats] | None:
@@ -172,7 +173,9 @@ class _Columns:
         row_of = np.flatnonzero(self.case.ppci["internal"]["branch_is"])
         mine = np.flatnonzero((row_of >= span[0]) & (row_of < span[1]))
         where = row_of[mine] - span[0]
-        at_from, at_to = (power[:, mine] * base for power in branch_powers(grid, self.vm, self.va))
+        flows = self.flows
+        at_from = (flows.p_from[:, mine] + 1j * flows.q_from[:, mine]) * base
+        at_to = (flows.p_to[:, mine] + 1j * flows.q_to[:, mine]) * base
         f, t = grid.branch_from[mine], grid.branch_to[mine]
         kilovolt = self.case.ppci["bus"][:, BASE_KV].real
         i_from, i_to = (

@@ -15,6 +15,7 @@ from feasibly.interop.pandapower import build_grid
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import Fault, FeasiblyError, ProblemError
 from feasibly.problem.families import grid_of
+from feasibly.problem.flows import compute_flows
 from feasibly.problem.grid import Grid
 
 Floats = NDArray[np.float64]
@@ -62,7 +63,7 @@ class ResultTables:
 
         self._set_inputs(x)
         net, ppc = self.case.net, self.case.ppc
-        result = self._solved_case(y, cost, prices, reactive_prices)
+        result = self._solved_case(x, y, cost, prices, reactive_prices)
         with quiet(), np.errstate(all="ignore"):
             _extract_results(net, _copy_results_ppci_to_ppc(result, ppc, mode="opf"))
         tables = {key: net[key] for key in net if key.startswith("res_") and not key.startswith("res_cost")}
@@ -70,7 +71,7 @@ class ResultTables:
         return keep | {"res_cost": float(cost)}
 
     def _solved_case(
-        self, y: Floats, cost: float, prices: Floats | None, reactive_prices: Floats | None
+        self, x: Floats, y: Floats, cost: float, prices: Floats | None, reactive_prices: Floats | None
     ) -> dict[str, Any]:
         from pandapower.pypower import idx_brch, idx_bus, idx_gen
 
@@ -85,9 +86,9 @@ class ResultTables:
             bus[:, place] = np.nan if value is None else value
         gen[:, idx_gen.PG], gen[:, idx_gen.QG] = pg * base, qg * base
         gen[:, idx_gen.VG] = vm[self.grid.gen_bus]
-        at_from, at_to = branch_powers(self.grid, vm[None], va[None])
-        branch[:, idx_brch.PF], branch[:, idx_brch.QF] = at_from[0].real * base, at_from[0].imag * base
-        branch[:, idx_brch.PT], branch[:, idx_brch.QT] = at_to[0].real * base, at_to[0].imag * base
+        flows = compute_flows(self.problem, self.grid, x[None], y[None])
+        for key in ("p_from", "q_from", "p_to", "q_to"):
+            branch[:, getattr(idx_brch, f"{key[0]}{key[2]}".upper())] = getattr(flows, key)[0] * base
         return result | {"f": float(cost), "success": True, "et": 0.0}
 
     def _hold_inputs(self) -> None:
@@ -136,19 +137,6 @@ def write_pandapower(answer: Any, net: Any, row: int = 0) -> None:
     for key, table in tables.items():
         net[key] = table
     net["OPF_converged"], net["converged"] = True, False
-
-
-def branch_powers(
-    grid: Grid, vm: Floats, va: Floats
-) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
-    """Complex power into every branch at its from and its to end, per unit: `(rows, branches)` each."""
-    y_ff, y_ft, y_tf, y_tt = grid.admittances()
-    voltage = vm * np.exp(1j * va)
-    at_from, at_to = voltage[:, grid.branch_from], voltage[:, grid.branch_to]
-    return (
-        at_from * np.conj(y_ff * at_from + y_ft * at_to),
-        at_to * np.conj(y_tf * at_from + y_tt * at_to),
-    )
 
 
 def _reference_angles(case: Case, grid: Grid) -> Floats:
