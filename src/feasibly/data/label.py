@@ -186,8 +186,10 @@ def _fill(
 
     # Rows that cannot have an answer are not solved: the solver passes over what is not finite.
     refused = problem.refused(x)
-    asked = x.copy() if refused else x
-    asked[list(refused)] = np.nan
+    asked = x
+    if refused:
+        asked = x.copy()
+        asked[list(refused)] = np.nan
 
     payload = Solver.build(problem, options).serialise()
     here = jobs
