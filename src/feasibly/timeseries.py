@@ -126,6 +126,6 @@ def _drawn_from(problem: Problem, rows: NDArray[np.float64]) -> Problem:
     return Problem(
         problem.objective, problem.lower, problem.upper, equality=problem.equality, inequality=problem.inequality,
         violation=problem.violation, sampler=draw, nominal=rows.mean(axis=0), start=problem.start,
-        input_names=problem.input_names, output_names=problem.output_names, blocks=problem.blocks, inputs=problem.inputs,
-        name=problem.name, spec=problem.spec, some_inequalities=problem._some_inequalities,
+        input_names=problem.input_names, output_names=problem.output_names, blocks=problem.blocks,
+        inputs=problem.inputs, name=problem.name, spec=problem.spec, some_inequalities=problem._some_inequalities,
     )  # fmt: skip
