@@ -21,7 +21,7 @@ from feasibly.model.deterministic import Network
 from feasibly.model.kernel import Kernel, KernelModel
 from feasibly.model.linear import LinearModel
 from feasibly.model.posterior import BayesianNetwork
-from feasibly.model.response import PATIENT, QUICK, Law, ResponseModel
+from feasibly.model.response import Law, ResponseModel
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap
 from feasibly.problem.errors import FeasiblyError
@@ -119,7 +119,7 @@ def _respond(law: Law, x: Any, frozen: bool) -> Any:
     q = a.q0 + dx @ a.q_slope.T
     lam = jnp.zeros_like(q) + a.lam0
     previous, done = lam, jnp.zeros_like(q[:, 0]) > 0.0
-    for rounds in getattr(law, "rounds", (QUICK, PATIENT)):
+    for rounds in law.rounds:
         if frozen:
             found, settled = solve_plainly(a.pivoted, q, previous, law.flips, rounds)
         else:
@@ -171,7 +171,7 @@ def _draw(model: BayesianNetwork, index: Any) -> Any:
 
 
 def _precision(frozen: bool) -> Any:
-    """Networks are float32; converters to other formats do not mix it with float64, which then holds the same weights."""
+    """Networks are float32; converters to other formats do not mix it with float64, which holds the same weights."""
     return np.float64 if frozen else np.float32
 
 
