@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,8 @@ class Found:
     """Factorisations of the row's own system."""
     solved: dict[int, Duals]
     """Multipliers of rows that the row-wise solver answered: those of all constraints."""
+    measured: tuple[Array, Array, Array]
+    """Cost, largest |equality| and largest violation of what each row stands at; NaN where nobody looked."""
 
     @property
     def y(self) -> Array:
@@ -59,8 +62,8 @@ class Progress:
     until: float
     single: bool
     state: State
-    violation: Array
-    """Of each row's best point; infinite where it was not looked at."""
+    measured: tuple[Array, Array, Array]
+    """Cost, largest |equality| and largest violation of each row's best point; NaN where it was not looked at."""
     converged: Mask
     feasible: Mask
     """Rows that had converged in proximal mode and were asked for more: what they stand at serves if that fails."""
@@ -185,7 +188,7 @@ class Driver:
         p = progress
         p.converged |= p.feasible
         std = np.broadcast_to(centre.std, p.state.y.shape)
-        return Found(p.state, p.converged, std, p.steps, p.level, p.factorisations, p.solved)
+        return Found(p.state, p.converged, std, p.steps, p.level, p.factorisations, p.solved, p.measured)
 
     def _begin(self, x: Array, mean: Array, until: float) -> Progress:
         """Nothing found yet: the clipped belief, with predicted multipliers."""
@@ -205,7 +208,7 @@ class Driver:
             until=until,
             single=rows == 1,
             state=start._replace(y=clipped),
-            violation=np.full(rows, np.inf),
+            measured=(np.full(rows, np.nan), np.full(rows, np.nan), np.full(rows, np.nan)),
             converged=none(),
             feasible=none(),
             steps=zero(),
@@ -253,10 +256,10 @@ class Driver:
             part = rows[left]
             done, state = self._sweep(progress, level, index, part)
             held = np.zeros(len(done), dtype=bool)
-            violation = self.violation(progress.x[part[done]], state.y[done])
-            held[done] = violation < self.settings.feasibility_tolerance
-            self._keep(progress, part[held], state.take(held), level.name)
-            progress.violation[part[held]] = violation[held[done]]
+            measured = self.measure(progress.x[part[done]], state.y[done])
+            held[done] = np.maximum(*measured[1:]) < self.settings.feasibility_tolerance
+            inside = held[done]
+            self._keep(progress, part[held], state.take(held), level.name, [m[inside] for m in measured])
             confirmed[part[held]] = True
             if not again:
                 self._keep_better(progress, part[~held], state.take(~held))
@@ -339,17 +342,19 @@ class Driver:
             return
         point = found.point.take(ok)
         state = self.compressed(point)
-        held = self.violation(progress.x[rows[ok]], point.y) < self.settings.feasibility_tolerance
+        measured = self.measure(progress.x[rows[ok]], point.y)
+        held = np.maximum(*measured[1:]) < self.settings.feasibility_tolerance
         kept = rows[ok][held]
-        self._keep(progress, kept, state.take(held), level.name)
+        self._keep(progress, kept, state.take(held), level.name, [m[held] for m in measured])
         own = point.duals.take(held)
         progress.solved |= {int(row): own.take(i) for i, row in enumerate(kept)}
 
     # ---- what is kept ----------------------------------------------------------------------------------
 
-    def _keep(self, progress: Progress, rows: Ints, state: State, name: str) -> None:
-        for part, now in zip(progress.state, state, strict=True):
-            part[rows] = now
+    def _keep(
+        self, progress: Progress, rows: Ints, state: State, name: str, measured: Sequence[Array]
+    ) -> None:
+        self._write(progress, rows, state, measured)
         progress.converged[rows] = True
         progress.level[rows] = name
 
@@ -359,25 +364,25 @@ class Driver:
         rows, tried = rows[sound], tried.take(sound)
         if not len(rows):
             return
-        unknown = rows[~np.isfinite(progress.violation[rows])]
-        progress.violation[unknown] = self.violation(progress.x[unknown], progress.state.y[unknown])
-        now = self.violation(progress.x[rows], tried.y)
-        better = now < progress.violation[rows]
-        progress.violation[rows[better]] = now[better]
-        for part, new in zip(progress.state, tried, strict=True):
-            part[rows[better]] = new[better]
+        unknown = rows[np.isnan(progress.measured[0][rows])]
+        before = progress.state.take(unknown)
+        self._write(progress, unknown, before, self.measure(progress.x[unknown], before.y))
+        measured = self.measure(progress.x[rows], tried.y)
+        better = np.maximum(*measured[1:]) < np.maximum(*(part[rows] for part in progress.measured[1:]))
+        self._write(progress, rows[better], tried.take(better), [m[better] for m in measured])
+
+    @staticmethod
+    def _write(progress: Progress, rows: Ints, state: State, measured: Sequence[Array]) -> None:
+        for part, now in zip((*progress.state, *progress.measured), (*state, *measured), strict=True):
+            part[rows] = now
+
+    def measure(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Cost, largest |equality| and largest violation of any other constraint, by row."""
+        return self.problem.worst(x, self.problem.pin(x, y))
 
     def violation(self, x: Array, y: Array) -> Array:
         """The largest violation of any constraint, by row."""
-        if not len(x):
-            return np.zeros(0)
-        y = self.problem.pin(x, y)
-        rows = (
-            np.abs(self.problem.equalities(x, y)),
-            self.problem.violations(x, y),
-            self.problem.bound_violations(y, x),
-        )
-        return np.max(np.concatenate([*rows, np.zeros((len(x), 1))], axis=1), axis=1)
+        return np.asarray(np.maximum(*self.measure(x, y)[1:]))
 
 
 def search_duals(problem: Problem, duals: Duals) -> Duals:

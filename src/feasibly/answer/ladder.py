@@ -13,7 +13,6 @@ from feasibly.answer.driver import Driver, Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED
-from feasibly.measure.metrics import measure_rows
 from feasibly.model.belief import Belief, Model
 from feasibly.problem.core import Problem
 from feasibly.problem.duals import Duals
@@ -45,7 +44,10 @@ class Climbed:
     std: Array
     rungs: list[str]
     verdicts: list[AnswerOutcome | None]
-    duals: Duals | None = None
+    duals: Duals | Callable[[], Duals] | None = None
+    """Multipliers, or what computes them."""
+    measured: tuple[Array, Array, Array] | None = None
+    """Cost, largest |equality| and largest violation of each row, where they are known."""
     level: tuple[str, ...] = ()
     steps: NDArray[np.int64] | None = None
     factorisations: NDArray[np.int64] | None = None
@@ -129,7 +131,8 @@ class Ladder:
         belief, known = self._believe(safe)
         climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust)
         y = np.where(answerable[:, None], self.problem.pin(safe, climbed.y), np.nan)
-        rows = measure_rows(self.problem, safe, y)
+        objective, max_equality, max_inequality = self._measured(safe, y, climbed, answerable)
+        worst = np.maximum(max_equality, max_inequality)
         seconds = time.perf_counter() - began + known
         outside = self.outside(safe)
         outcomes = []
@@ -140,7 +143,7 @@ class Ladder:
                 outcomes.append(AnswerOutcome[refused[i].kind.upper()])
             elif verdict is not None:
                 outcomes.append(verdict)
-            elif not rows.worst[i] <= tolerance:  # NaN counts as violated
+            elif not worst[i] <= tolerance:  # NaN counts as violated
                 outcomes.append(AnswerOutcome.VIOLATED)
             elif outside[i] and climbed.rungs[i] != "solved":
                 outcomes.append(AnswerOutcome.OUTSIDE)
@@ -149,20 +152,31 @@ class Ladder:
         return Answer(
             y=y,
             std=climbed.std,
-            objective=rows.objective,
-            max_equality=rows.max_eq,
-            max_inequality=rows.max_ineq,
+            objective=objective,
+            max_equality=max_equality,
+            max_inequality=max_inequality,
             outcome=tuple(outcomes),
             rung=tuple(climbed.rungs),
             seconds=seconds,
             x=x,
-            duals=climbed.duals,
+            multipliers=climbed.duals,
             problem=self.problem,
             warnings=tuple(f"row {i}: {refusal.why}" for i, refusal in refused.items()),
             level=climbed.level,
             steps=climbed.steps,
             factorisations=climbed.factorisations,
         )
+
+    def _measured(self, x: Array, y: Array, climbed: Climbed, answerable: Mask) -> tuple[Array, Array, Array]:
+        """Cost and largest violations of every row, in float64 over all constraints."""
+        if climbed.measured is None:
+            return self.problem.worst(x, y)
+        missing = np.flatnonzero(np.isnan(climbed.measured[0]) & answerable)
+        parts = tuple(np.where(answerable, part, np.nan) for part in climbed.measured)
+        if len(missing):
+            for part, found in zip(parts, self.problem.worst(x[missing], y[missing]), strict=True):
+                part[missing] = found
+        return parts[0], parts[1], parts[2]
 
     def _climb(
         self,
@@ -185,17 +199,14 @@ class Ladder:
             return Climbed(chosen, belief.std, rungs, nothing)
         if which in ("conditioned", "polished"):
             found = self.driver.run(x, belief.mean, CONDITIONED if which == "conditioned" else POLISHED)
-            duals = self.driver.point(x, found).duals
+
+            def duals() -> Duals:
+                return self.driver.point(x, found).duals
+
             return Climbed(
-                found.y,
-                found.std,
-                rungs,
-                nothing,
-                duals,
-                tuple(found.level),
-                found.steps,
+                found.y, found.std, rungs, nothing, duals, found.measured, tuple(found.level), found.steps,
                 found.factorisations,
-            )
+            )  # fmt: skip
         if which == "solved":
             return self._solved(x, belief)
         return self._auto(x, belief, tolerance, trust)
@@ -207,16 +218,9 @@ class Ladder:
         verdicts, iterations = self._solve(x, rows, None, point)
         level = tuple("" if verdict else "solver" for verdict in verdicts)
         steps = np.zeros(len(x), dtype=np.int64)
-        return Climbed(
-            point.y,
-            np.zeros_like(point.y),
-            ["solved"] * len(x),
-            verdicts,
-            point.duals,
-            level,
-            steps,
-            iterations,
-        )
+        zeros = np.zeros_like(point.y)
+        rungs = ["solved"] * len(x)
+        return Climbed(point.y, zeros, rungs, verdicts, point.duals, None, level, steps, iterations)
 
     def _auto(self, x: Array, belief: Belief, tolerance: float, trust: Trust | None) -> Climbed:
         """Answers of shared operators where they are feasible and stationary, the solver's elsewhere.
@@ -227,33 +231,40 @@ class Ladder:
         outside = self.outside(x)
         inside = np.flatnonzero(~outside)
         found = self.driver.run(x[inside], belief.mean[inside], CONFIRMED)
-        fine = found.converged & (self.driver.violation(x[inside], found.y) <= tolerance)
+        fine = found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
         if trust is not None:
             hard = self.difficulty(x[inside], Belief(belief.mean[inside], belief.std[inside]))
             fine &= trust("polished", found.converged, hard, tolerance)
         point, std = Point.nothing(self.problem, len(x)), np.zeros((len(x), self.problem.n_outputs))
         level, rung = np.full(len(x), "", dtype=object), np.full(len(x), "solved", dtype=object)
         steps = np.zeros(len(x), dtype=np.int64)
-        near = self.driver.point(x[inside], found)
         kept = inside[fine]
-        point.put(kept, near.take(fine))
+        point.y[kept] = found.y[fine]
         std[kept], level[kept], rung[kept] = found.std[fine], found.level[fine], "polished"
         steps[inside] = found.steps
+        measured = (np.full(len(x), np.nan), np.full(len(x), np.nan), np.full(len(x), np.nan))
+        for part, known in zip(measured, found.measured, strict=True):
+            part[kept] = known[fine]
         verdicts: list[AnswerOutcome | None] = [None] * len(x)
         factorisations = np.zeros(len(x), dtype=np.int64)
         left = np.concatenate([inside[~fine], np.flatnonzero(outside)])
         if len(left):
-            starts = self._starts(x, belief, found, near, ~fine, outside)
+            starts = self._starts(x, belief, found, ~fine, outside)
             verdicts, factorisations = self._solve(x, left, starts, point)
             level[[i for i in left if verdicts[i] is None]] = "solver"
-        return Climbed(point.y, std, list(rung), verdicts, point.duals, tuple(level), steps, factorisations)
 
-    def _starts(
-        self, x: Array, belief: Belief, found: Found, near: Point, unfinished: Mask, outside: Mask
-    ) -> Point:
+        def duals() -> Duals:
+            point.duals.put(kept, self.driver.point(x[inside], found).duals.take(fine))
+            return point.duals
+
+        return Climbed(
+            point.y, std, list(rung), verdicts, duals, measured, tuple(level), steps, factorisations
+        )
+
+    def _starts(self, x: Array, belief: Belief, found: Found, unfinished: Mask, outside: Mask) -> Point:
         """Where the solver begins: what the iteration ended at, or the belief with predicted multipliers."""
         state = self.driver.start(x[outside], belief.mean[outside])
-        parts = near.take(unfinished), self.driver.full(state)
+        parts = self.driver.full(found.state.take(unfinished)), self.driver.full(state)
         joined = [
             np.concatenate([getattr(p.duals, n) for p in parts])
             for n in ("equality", "inequality", "lower", "upper")

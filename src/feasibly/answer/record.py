@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +97,8 @@ class Answer:
     """Sentences about the batch."""
     x: Array | None = None
     """The inputs that were answered, `(rows, n_inputs)`."""
-    duals: Duals | None = None
-    """Multipliers of every constraint, from `conditioned` on; signs and units as `Dataset.duals`."""
+    multipliers: Duals | Callable[[], Duals] | None = field(default=None, repr=False)
+    """`duals`, or what computes them when somebody asks."""
     problem: Problem | None = field(default=None, repr=False)
     """What was optimised, and with it every name."""
     level: tuple[str, ...] = field(default=(), repr=False)
@@ -111,6 +111,11 @@ class Answer:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @functools.cached_property
+    def duals(self) -> Duals | None:
+        """Multipliers of every constraint, from `conditioned` on; signs and units as `Dataset.duals`."""
+        return self.multipliers() if callable(self.multipliers) else self.multipliers
 
     @property
     def ok(self) -> NDArray[np.bool_]:

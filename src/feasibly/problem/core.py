@@ -264,6 +264,31 @@ class Problem:
         above = y[:, high] - ceiling[..., high]
         return np.maximum(np.concatenate([below, above], axis=1), 0.0)
 
+    def worst(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array, Array]:
+        """Cost, largest |equality| and largest violation of any inequality or bound (natural units) of every row.
+
+        One compiled pass over the rows: what the answers of a batch are checked with. NaN in, NaN out.
+        """
+        x, y = self.check_rows(x, y)
+        if not len(x):
+            return np.zeros(0), np.zeros(0), np.zeros(0)
+        found = self._run(self._worst_compiled, x, y)
+        floor, ceiling = (self.lower, self.upper) if self.limits.functions is None else self.bounds(x)
+        over = np.max(np.maximum(floor - y, y - ceiling), axis=1, initial=0.0)
+        return found[:, 0], found[:, 1], np.maximum(found[:, 2], over)
+
+    @functools.cached_property
+    def _worst_compiled(self) -> Callable[..., jax.Array]:
+        def three(x: Any, y: Any) -> Any:
+            natural = self.inequality if self.violation is None else self.violation
+            equal = jnp.zeros(0) if self.equality is None else jnp.abs(self.equality(x, y))
+            over = jnp.zeros(0) if natural is None else natural(x, y)
+            largest = (jnp.max(part, initial=0.0) for part in (equal, over))
+            return jnp.stack([self.objective(x, y), *largest])
+
+        inner = jax.vmap(quick(three), in_axes=-1, out_axes=-1)
+        return jax.jit(lambda x, y: inner(x.T, y.T).T)
+
     def _batched(self, which: str, x: ArrayLike, y: ArrayLike) -> Array:
         x, y = self.check_rows(x, y)
         if getattr(self, which) is None:
