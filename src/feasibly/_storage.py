@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import _codec
@@ -28,10 +29,12 @@ from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import describe, rebuild
 
 if TYPE_CHECKING:
+    from feasibly.proof import Prover
     from feasibly.proxy import Proxy
 
 FORMAT = 2
 TEXT, ARRAYS, FOLDS = "proxy.json", "arrays.safetensors", "folds"
+PROOF, PAIRS = "proof", "pairs.json"
 
 MOST = 64 * 2**20
 """Bytes that `proxy.json` may have; the largest ones known have a hundredth of it."""
@@ -65,6 +68,10 @@ def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = 
         _write(scratch, text, arrays)
         for i, fold in enumerate(() if proxy.certificate is None else proxy.certificate.folds):
             save_proxy(fold, scratch / FOLDS / str(i))
+        if proxy._prover is not None:
+            save_proxy(proxy._prover.relaxed, scratch / PROOF)
+            pairs = {"loose": proxy._prover.loose.tolist()}
+            (scratch / PROOF / PAIRS).write_text(json.dumps(pairs) + "\n", encoding="utf-8")
         scratch.chmod(0o755)
         _move(scratch, target)
     except OSError as error:
@@ -166,7 +173,7 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
             return part(name, kind) if name in text else None
 
         made = optional("certificate")
-        return Proxy(
+        proxy = Proxy(
             problem,
             part("model", Model),
             part("record", TrainingRecord),
@@ -176,6 +183,9 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
             leverage=optional("leverage", Leverage),
             certificate=None if made is None else made.with_folds(_folds(folder, problem)),
         )
+        if (folder / PROOF).is_dir():
+            proxy._prover = _prover(folder / PROOF, proxy)
+        return proxy
     except CodecError as error:
         raise ModelFileError(
             f"{folder} cannot be used: {error}; train it again, or fetch another copy"
@@ -195,6 +205,20 @@ def _know_records() -> None:
 def _folds(folder: Path, problem: Problem) -> tuple[Proxy, ...]:
     count = len(list((folder / FOLDS).iterdir())) if (folder / FOLDS).is_dir() else 0
     return tuple(load_proxy(folder / FOLDS / str(i), problem) for i in range(count))
+
+
+def _prover(folder: Path, proxy: Proxy) -> Prover:
+    """What makes proofs; that its pairs are the right ones shows in the fingerprint of the problem they make."""
+    from feasibly.proof import Prover
+
+    try:
+        loose = [int(pair) for pair in json.loads((folder / PAIRS).read_text(encoding="utf-8"))["loose"]]
+        cone, relaxed = Prover.problem(proxy, loose)
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ModelFileError(
+            f"{folder / PAIRS} cannot be read; fetch another copy, or train again"
+        ) from error
+    return Prover(cone, load_proxy(folder, relaxed), np.asarray(loose, dtype=np.int64))
 
 
 def _read_text(folder: Path) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from feasibly.train.clock import Clock
 
 if TYPE_CHECKING:
     from feasibly.certificate import Certificate
+    from feasibly.proof import Prover
 
 Array = NDArray[np.float64]
 
@@ -92,6 +93,7 @@ class Proxy:
             problem, model, self._make_driver if driver is None else lambda: driver, box, leverage
         )
         self.certificate = certificate
+        self._prover: Prover | None = None
 
     @property
     def method(self) -> str:
@@ -136,6 +138,7 @@ class Proxy:
         seed: int = 0,
         draws: int = DRAWS,
         region: str = "joint",
+        prove: bool = False,
     ) -> Answer:
         """Answer each row of `x`: shape `(rows, n_inputs)`, or one input of shape `(n_inputs,)`.
 
@@ -146,6 +149,8 @@ class Proxy:
             seed, draws: of the posterior draws of `svp`.
             region: with a certificate, whether the intervals hold for all outputs together (`joint`) or for each one
                 (`each`, narrower). Where the promise is void they are NaN and `warnings` says why.
+            prove: also a proven lower bound on the cost of every feasible answer, in `lower_bound`, and the gap that it
+                leaves. For a grid the first proof takes about as long as training (see `prover`).
         """
         rows = np.asarray(x, dtype=np.float64)
         rows = rows[None] if rows.ndim == 1 else rows
@@ -153,12 +158,70 @@ class Proxy:
         made = self.certificate
         trust = None if made is None or made.rule is None else made.rule.trusts
         found = self.ladder.answer(rows, answer, tolerance=tolerance, seed=seed, draws=draws, trust=trust)
-        if made is None:
-            return found
-        return made.attach(
-            found, rows, answer, names=self.problem.input_names, tolerance=tolerance, seed=seed, draws=draws,
-            region=region,
-        )  # fmt: skip
+        if made is not None:
+            found = made.attach(
+                found, rows, answer, names=self.problem.input_names, tolerance=tolerance, seed=seed, draws=draws,
+                region=region,
+            )  # fmt: skip
+        if prove:
+            from feasibly.proof import prove as with_proof
+
+            found = with_proof(self, found)
+        return found
+
+    def function(self, answer: str = "conditioned") -> Callable[[Any], Any]:
+        """Answers as a function of one input in JAX, `f(x) -> y`: `jit`, `vmap`, `jvp`, `vjp`, `jacobian` work on it.
+
+        Derivatives come from the optimality conditions at the answer (implicit function theorem), forwards and
+        backwards, never by unrolling; where a constraint begins to press they are those of one side. Derivatives of
+        derivatives are not defined. The program around it must compute in float64
+        (`jax.config.update("jax_enable_x64", True)`), and says so if it does not.
+
+        Args:
+            answer: `conditioned`, `polished` or `solved`. The derivative is that of the optimum in each case, so
+                `polished` is the one to take where its last digits matter.
+        """
+        from feasibly.answer.implicit import answer_function
+
+        self._check_differentiable(answer)
+        return answer_function(self.problem, lambda rows: self.ladder.answer(rows, answer))
+
+    def sensitivity(
+        self, x: ArrayLike, directions: ArrayLike | None = None, *, answer: str = "polished"
+    ) -> Array:
+        """How the answer to each row of `x` moves with its input: `(rows, n_outputs, k)`.
+
+        Args:
+            x: inputs, `(rows, n_inputs)` or one of shape `(n_inputs,)`.
+            directions: `(n_inputs, k)`: only these combinations of inputs are followed; all inputs if not given.
+            answer: which answer to stand on: `conditioned`, `polished` or `solved`.
+
+        The derivative of the optimum by the implicit function theorem, one sparse factorisation a row. Where a
+        constraint begins to press, that of one side. Rows without an answer are NaN.
+        """
+        from feasibly.answer.implicit import sensitivity
+
+        self._check_differentiable(answer)
+        rows = np.asarray(x, dtype=np.float64)
+        rows, _ = self.problem.check_rows(rows[None] if rows.ndim == 1 else rows)
+        found = self.ladder.answer(rows, answer)
+        return sensitivity(self.problem, self.ladder.driver.rowwise.solver, found, directions)
+
+    def _check_differentiable(self, answer: str) -> None:
+        if answer not in ("conditioned", "polished", "solved"):
+            raise FeasiblyError(
+                f"derivatives are those of an optimum, and {answer!r} is not near one; choose conditioned, polished or "
+                "solved"
+            )
+
+    @property
+    def prover(self) -> Prover:
+        """What makes proofs for a grid; made on first use, saved with the proxy if it is there by then."""
+        if self._prover is None:
+            from feasibly.proof import Prover
+
+            self._prover = Prover.train(self)
+        return self._prover
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the proxy to a folder: safetensors and JSON, nothing that runs when it is read."""

@@ -190,6 +190,10 @@ def predict(
     duals: Annotated[
         bool, typer.Option("--duals", help="Also write the multiplier of every constraint.")
     ] = False,
+    prove: Annotated[
+        bool,
+        typer.Option("--prove", help="Also write a proven lower bound on the cost, and the gap it leaves."),
+    ] = False,
     ignore_extra: Annotated[
         bool, typer.Option("--ignore-extra", help="Pass over columns that are no inputs of the model.")
     ] = False,
@@ -216,7 +220,7 @@ def predict(
         proxy = open_proxy(model)
         x = match_inputs(proxy.problem, table, ignore_extra=ignore_extra)
         meter.turn_to(f"answering {counted(len(x), 'instance')} ({answer})")
-        found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, region=region.value)
+        found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, region=region.value, prove=prove)
         meter.turn_to(f"writing {out}")
         write_table(out, columns(found, std=std, duals=duals, grid=prices))
     summary = {

@@ -99,6 +99,12 @@ class Answer:
     """The inputs that were answered, `(rows, n_inputs)`."""
     multipliers: Duals | Callable[[], Duals] | None = field(default=None, repr=False)
     """`duals`, or what computes them when somebody asks."""
+    lower_bound: Array | None = None
+    """With `prove=True`, a cost that no feasible answer to the same input can undercut, `(rows,)`: proven, not
+    statistical. Infinite where there is provably no feasible answer, minus infinity where nothing was found."""
+    proven_gap_percent: Array | None = None
+    """With `prove=True`, how far the answer's cost is above `lower_bound`, in per cent of the cost: its gap to the
+    optimum is no larger."""
     problem: Problem | None = field(default=None, repr=False)
     """What was optimised, and with it every name."""
     level: tuple[str, ...] = field(default=(), repr=False)

@@ -280,7 +280,9 @@ class Interior:
     def _system(self, hessian: Any, equality_jacobian: Any, jacobian: Any, ratio: Any) -> Any:
         pattern = jacobian.sparsity()
         weighted = (
-            type(jacobian)(pattern, jacobian.nz[:] * ratio[pattern.row(), 0]) if pattern.nnz() else jacobian
+            type(jacobian)(pattern, casadi.vec(jacobian.nz[:]) * ratio[pattern.row(), 0])
+            if pattern.nnz()
+            else jacobian
         )
         primal, dual = _REGULARISATION
         block = hessian + casadi.mtimes(jacobian.T, weighted) + primal * casadi.DM.eye(self._n)

@@ -1,0 +1,171 @@
+"""Derivatives of answers by the implicit function theorem: answers as a function that JAX can differentiate.
+
+At an optimum the conditions
+
+    gradient of the Lagrangian = 0,  equalities = 0,  inequalities that press = 0,  outputs on a bound that presses stay
+
+are equations in outputs and multipliers with the input as a parameter. Differentiating them gives a linear system for
+how the outputs move; nothing of how the answer was found is differentiated. A constraint presses if its multiplier is
+positive; one that is only touched counts as slack, so that at a change of what presses the derivative is that of one
+side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.record import Answer
+from feasibly.problem.core import Problem
+from feasibly.problem.duals import Duals
+from feasibly.problem.errors import FeasiblyError
+from feasibly.quick import quick
+
+Array = NDArray[np.float64]
+
+PRESSES = 1e-7
+"""A multiplier above this share of the row's largest one presses."""
+CORNER = 1e-10
+"""Keeps the system solvable where constraints that press depend on each other, or outputs can stand in for each other
+(two generators at one bus): of all ways to move it is then the shortest one. A step of refinement takes it out
+elsewhere."""
+
+
+def answer_function(problem: Problem, answer: Callable[[Array], Answer]) -> Callable[[Any], Any]:
+    """From one input `(n_inputs,)` to its answer `(n_outputs,)`, for use inside programs in JAX and float64.
+
+    The answers themselves are found outside the traced program, whole batches at a time under `vmap`.
+    """
+    n, ni = problem.n_outputs, problem.n_inequalities
+    most = min(ni, 64 + n // 8)
+    sizes = (n, problem.n_equalities, most, most, n, n)
+
+    def point(rows: Any) -> tuple[Any, ...]:
+        """Outputs, multipliers of equalities, which inequalities press most and theirs, those of the bounds."""
+        flat = np.asarray(rows, dtype=np.float64)
+        leading = flat.shape[:-1]
+        found = answer(flat.reshape(-1, flat.shape[-1]))
+        duals = found.duals
+        assert duals is not None
+        order = np.argsort(-duals.inequality, axis=1, kind="stable")[:, :most]
+        pressing = np.take_along_axis(duals.inequality, order, axis=1)
+        parts = (found.y, duals.equality, order.astype(np.float64), pressing, duals.lower, duals.upper)
+        return tuple(np.ascontiguousarray(part).reshape(*leading, part.shape[1]) for part in parts)
+
+    def solved(x: Any) -> tuple[Any, ...]:
+        shapes = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for size in sizes)
+        return tuple(jax.pure_callback(point, shapes, x, vmap_method="expand_dims"))
+
+    @jax.custom_jvp
+    def outputs(x: Any) -> Any:
+        return solved(x)[0]
+
+    @outputs.defjvp
+    def moved(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+        (x,), (along,) = primals, tangents
+        found = solved(x)
+        return found[0], move(problem, x, found, along)
+
+    def function(x: Any) -> Any:
+        if jax.dtypes.canonicalize_dtype(np.float64) != np.dtype(np.float64):
+            raise FeasiblyError(
+                'answers are float64 and this program is not: call jax.config.update("jax_enable_x64", True) before '
+                "anything else, or use proxy.sensitivity"
+            )
+        at = jnp.asarray(x)
+        if at.shape != (problem.n_inputs,):
+            raise FeasiblyError(
+                f"this function takes one input of shape ({problem.n_inputs},), not {at.shape}; for rows, jax.vmap it"
+            )
+        return outputs(at.astype(jnp.float64))
+
+    return function
+
+
+def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any) -> Any:
+    """How the outputs move when the input moves along `along`: linear in it, so that it can be transposed."""
+    y, nu, order, mu, at_lower, at_upper = found
+    rows = order.astype(jnp.int32)
+    n, ne, ni = len(y), len(nu), len(mu)
+
+    def constraints(x: Any, y: Any) -> tuple[Any, Any]:
+        equality = y[:0] if problem.equality is None else problem.equality(x, y)
+        inequality = y[:0] if problem.inequality is None else problem.inequality(x, y)[rows]
+        return equality, inequality
+
+    def lagrangian(x: Any, y: Any) -> Any:
+        equality, inequality = constraints(x, y)
+        return problem.objective(x, y) + nu @ equality + mu @ inequality
+
+    slope = quick(jax.grad(lagrangian, argnums=1))
+    both = quick(lambda x, y: jnp.concatenate(constraints(x, y)))
+    largest = jnp.max(jnp.abs(jnp.concatenate([nu, mu, at_lower, at_upper])), initial=1e-300)
+    presses = mu > PRESSES * largest
+    low, high = problem.limits.at(x)
+    held = (at_lower > PRESSES * largest) | (at_upper > PRESSES * largest) | (low >= high)
+    kept = jnp.concatenate([jnp.ones(ne, dtype=bool), presses])
+
+    # Outputs on a bound go where it goes; this moves the rest of the system.
+    ends = jax.jvp(lambda x: jnp.stack(problem.limits.at(x)), (x,), (along,))[1]
+    ends = jnp.where(held, jnp.where((at_upper > at_lower) & (low < high), ends[1], ends[0]), 0.0)
+    hessian = jax.jacfwd(slope, argnums=1)(x, y)
+    normals = jax.jacfwd(both, argnums=1)(x, y)
+    pull = jax.jvp(slope, (x, y), (along, ends))[1]
+    shift = jax.jvp(both, (x, y), (along, ends))[1]
+
+    free = (~held).astype(y.dtype)
+    hessian = hessian * free[:, None] * free[None] + jnp.diag(1.0 - free)
+    normals = normals * free[None] * kept[:, None]
+    corner = jnp.diag(jnp.where(kept, 0.0, -1.0))
+    system = jnp.block([[hessian, normals.T], [normals, corner]])
+    stiff = CORNER * jnp.maximum(jnp.max(jnp.abs(hessian), initial=0.0), 1.0)
+    damped = system + jnp.diag(jnp.concatenate([jnp.full(n, stiff), jnp.full(ne + ni, -CORNER)]))
+    right = -jnp.concatenate([pull * free, shift * kept])
+    factors = jax.scipy.linalg.lu_factor(jax.lax.stop_gradient(damped))
+    step = jax.scipy.linalg.lu_solve(factors, right)
+    step = step + jax.scipy.linalg.lu_solve(factors, right - system @ step)
+    return step[:n] * free + ends
+
+
+def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any) -> Array:
+    """How each answer moves along the columns of `directions`: `(rows, n_outputs, k)`; NaN for rows without an answer.
+
+    One sparse factorisation a row.
+    """
+    from feasibly.solve.outcome import Outcome
+    from feasibly.solve.records import Solution
+    from feasibly.solve.sensitivity import check_directions
+
+    along = check_directions(directions, problem.n_inputs)
+    width = problem.n_inputs if along is None else along.shape[1]
+    moved = np.full((len(answer), problem.n_outputs, width), np.nan)
+    x, duals = answer._inputs, answer.duals
+    assert duals is not None
+    low, high = problem.bounds(x)
+    for row in np.flatnonzero(duals.known & np.isfinite(answer.y).all(axis=1)):
+        at = _pressing(duals.take(row))
+        # On a bound that presses to the last bit: the pull of one is its multiplier by its slack.
+        least = PRESSES * max(
+            float(np.max(np.abs(part), initial=0.0)) for part in (at.equality, at.lower, at.upper)
+        )
+        y = np.where(at.lower > least, low[row], np.where(at.upper > least, high[row], answer.y[row]))
+        point = Solution(
+            y, float(answer.objective[row]), at.equality, at.inequality, at.lower, at.upper,
+            outcome=Outcome.OK, iterations=0, attempts=0, seconds=0.0,
+        )  # fmt: skip
+        moved[row] = solver.sensitivity(x[row], point, along).y
+    return moved
+
+
+def _pressing(row: Duals) -> Duals:
+    """Multipliers of what presses; the rest is slack, however little room it has."""
+    parts = (row.equality, row.inequality, row.lower, row.upper)
+    least = PRESSES * max(float(np.max(np.abs(part), initial=0.0)) for part in parts)
+    little = CORNER * least / PRESSES  # outputs that can stand in for each other move, but not without end
+    inequality, lower, upper = (np.where(part > least, part, 0.0) for part in parts[1:])
+    return Duals(row.equality, inequality, np.maximum(lower, little), np.maximum(upper, little))

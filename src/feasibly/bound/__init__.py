@@ -1,0 +1,1 @@
+"""Bounds: what no feasible answer can undercut."""

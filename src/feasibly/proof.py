@@ -1,0 +1,251 @@
+"""Proofs: for each answer of a grid a cost that no feasible dispatch can undercut.
+
+Which numbers go into the bound is learnt: a proxy of the convex relaxation, of the same kind as the one for the grid
+itself, answers with multipliers. Whether they are good decides how tight the bound is, never whether it holds: that is
+arithmetic (`bound/cone.py`), and rounding is allowed for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.record import Answer, AnswerOutcome
+from feasibly.arrays import padded
+from feasibly.bound.cone import Cone, Multipliers, lower_bound
+from feasibly.bound.lagrange import convex_bound
+from feasibly.bound.relaxation import leaving, relaxation, to_multipliers
+from feasibly.data.dataset import Dataset
+from feasibly.data.label import label
+from feasibly.precision import double
+from feasibly.problem.core import Problem
+from feasibly.problem.duals import Duals
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.families import grid_of
+from feasibly.problem.grid import Grid
+from feasibly.problem.sampling import sample
+
+if TYPE_CHECKING:
+    from feasibly.proxy import Proxy
+    from feasibly.solve.nlp import Solver
+
+Array = NDArray[np.float64]
+
+LABELS = 64
+"""Solved relaxations that the multipliers are learnt from."""
+BUDGET = 60.0
+"""Seconds for learning them."""
+TRIAL = 8
+"""Relaxations solved to see which pairs leave their cones."""
+ROUNDS = 4
+BATCH = 256
+_SEED = 1 << 41
+
+
+class Prover:
+    """Lower bounds for one grid. Made by `Prover.train`, which takes about as long as fitting a proxy."""
+
+    def __init__(self, cone: Cone, relaxed: Proxy, loose: NDArray[np.int64]) -> None:
+        self.cone = cone
+        self.relaxed = relaxed
+        self.loose = loose
+        self._bound = _compiled(cone)
+        self._shedding: tuple[Problem, Solver] | None = None
+
+    @staticmethod
+    def problem(proxy: Proxy, loose: Sequence[int] | NDArray[np.int64]) -> tuple[Cone, Problem]:
+        """The relaxation that belongs to a proxy's grid, these pairs free to leave their cones."""
+        cone = Cone.of(known_grid(proxy.problem))
+        box = proxy.box if proxy.box is not None else proxy.problem.box()
+        made = relaxation(cone, box, np.asarray(loose, dtype=np.int64))
+        check_same(proxy.problem, made, cone)
+        return cone, made
+
+    @staticmethod
+    def train(proxy: Proxy, *, labels: int = LABELS, budget: float = BUDGET, seed: int = 0) -> Prover:
+        """Solve some relaxations and learn their multipliers."""
+        from feasibly.proxy import fit
+
+        loose = np.zeros(0, dtype=np.int64)
+        count = min(TRIAL, labels)
+        for _ in range(ROUNDS):
+            cone, relaxed = Prover.problem(proxy, loose)
+            data = label(relaxed, sample(relaxed, count, seed=_SEED + seed), jobs=1)
+            found = np.union1d(loose, _leaving(cone, data))
+            if len(found) == len(loose):
+                if count == labels:
+                    break
+                count = labels
+            loose = found
+        if data.n_labels < 2:
+            raise FeasiblyError(
+                f"the relaxation of {proxy.problem.name} could be solved for {data.n_labels} of {len(data)} inputs of "
+                "its range, too few to learn proofs from; narrow the range"
+            )
+        return Prover(cone, fit(relaxed, data, "ridge", budget=budget, seed=seed), loose)
+
+    def bound(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """A lower bound for every row, and which rows even the relaxation's solver gave up on."""
+        found = self.relaxed.predict(x, "auto")
+        lost = np.isin([o.name for o in found.outcome], ["INFEASIBLE", "UNSOLVED", "NOT_FINITE_INPUT"])
+        assert found.duals is not None
+        return self._evaluate(x, found.y, found.duals), np.asarray(lost)
+
+    def _evaluate(
+        self, x: Array, y: Array, duals: Duals, cone: Cone | None = None, bound: Any = None
+    ) -> Array:
+        out = np.full(len(x), -np.inf)
+        known = np.flatnonzero(duals.known & np.isfinite(y).all(axis=1))
+        run = self._bound if bound is None else bound
+        for first in range(0, len(known), BATCH):
+            rows = known[first : first + BATCH]
+            m = to_multipliers(self.cone, self.relaxed.problem, y[rows], duals.take(rows))
+            out[rows] = run(m, x[rows])
+        return out
+
+    def lacking(self, x: Array) -> float:
+        """Power, per unit, that is provably short or too much for one input: above zero it has no feasible dispatch."""
+        cone = replace(self.cone, grid=replace(self.cone.grid, cost=np.zeros_like(self.cone.grid.cost)))
+        if self._shedding is None:
+            from feasibly.solve.nlp import Solver
+
+            problem = relaxation(cone, self.relaxed.problem.box(), self.loose, shedding=True)
+            self._shedding = problem, Solver.build(problem)
+        problem, solver = self._shedding
+        s = solver.solve(x)
+        if not s.outcome.ok:
+            return 0.0
+        parts = (s.equality_dual, s.inequality_dual, s.lower_dual, s.upper_dual)
+        duals = Duals(*(part[None] for part in parts))
+        m = to_multipliers(cone, problem, s.y[None], duals)
+        return max(float(_compiled(cone)(m, x[None])[0]), 0.0)
+
+
+def _leaving(cone: Cone, data: Dataset) -> NDArray[np.int64]:
+    assert data.duals is not None
+    solved = np.flatnonzero(data.solved)
+    y = data.y[solved]
+    return leaving(cone, data.problem, y, to_multipliers(cone, data.problem, y, data.duals.take(solved)))
+
+
+def _compiled(cone: Cone) -> Any:
+    """The bound for rows of inputs, in few compiled sizes."""
+    grid = cone.grid
+    loads = grid.n_loads
+
+    @jax.jit
+    def at(m: Multipliers, x: Any) -> Any:
+        load = jnp.zeros((2, grid.n_buses, x.shape[1]))
+        load = load.at[0, grid.load_bus].add(x[:loads]).at[1, grid.load_bus].add(x[loads:])
+        return lower_bound(cone, m, load[0], load[1])
+
+    def run(m: Multipliers, x: Array) -> Array:
+        with double():
+            wide = Multipliers(*(padded(part.T).T for part in m))
+            return np.asarray(at(wide, padded(x).T))[: len(x)]
+
+    return run
+
+
+def known_grid(problem: Problem) -> Grid:
+    """The grid behind a problem whose inputs are its loads, or a sentence."""
+    grid = grid_of(problem)
+    if grid is None:
+        raise FeasiblyError(f"{problem.name} is not a grid")
+    if problem.n_inputs != 2 * grid.n_loads:
+        raise FeasiblyError(
+            f"{problem.name} has inputs beside its loads, and proofs are made for loads alone; leave out prove"
+        )
+    return grid
+
+
+def check_same(problem: Problem, relaxed: Problem, cone: Cone) -> None:
+    """Make sure that the relaxation is one of this very problem: on points that both know they must agree.
+
+    A problem may come to have more in it than the grid says (other costs, other elements); a bound for the grid alone
+    would then be wrong.
+    """
+    grid = cone.grid
+    g, n, rated = grid.n_generators, grid.n_buses, len(cone.rated)
+    low = np.concatenate([grid.pmin, grid.qmin, grid.vmin])
+    high = np.concatenate([grid.pmax, grid.qmax, grid.vmax])
+    rows = rated + len(cone.limited) + int(np.isfinite(grid.angmax).sum() + np.isfinite(grid.angmin).sum())
+    same = (problem.n_outputs, problem.n_equalities, problem.n_inequalities) == (2 * g + 2 * n, 2 * n, rows)
+    same = (
+        same
+        and np.array_equal(problem.lower[: len(low)], low)
+        and np.array_equal(problem.upper[: len(high)], high)
+    )
+    if same:
+        random = np.random.Generator(np.random.Philox(key=_SEED))
+        x = np.stack([problem.nominal, 1.1 * problem.nominal + 0.01])
+        y = problem.start + 0.1 * random.standard_normal((2, problem.n_outputs))
+        va = y[:, 2 * g + n :]
+        turn = va[:, cone.pair_from] - va[:, cone.pair_to]
+        shares = relaxed.n_outputs - (2 * g + n + cone.n_pairs)
+        z = np.concatenate([y[:, : 2 * g + n], turn, np.ones((2, shares))], axis=1)
+        values = [
+            (p.objectives(x, at)[:, None], p.equalities(x, at), p.inequalities(x, at)[:, :rated])
+            for p, at in ((problem, y), (relaxed, z))
+        ]
+        same = all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in zip(*values, strict=True))
+    if not same:
+        raise FeasiblyError(
+            f"{problem.name} has more in it than the relaxation that proofs are made from knows; leave out prove"
+        )
+
+
+def prove(proxy: Proxy, answer: Answer) -> Answer:
+    """The answer with `lower_bound` and `proven_gap_percent`; rows proven infeasible say so, with a bound of infinity.
+
+    Raises:
+        FeasiblyError: the problem is neither a grid nor convex, so no bound is known for it.
+    """
+    began = time.perf_counter()
+    problem = proxy.problem
+    x = answer._inputs
+    if grid_of(problem) is None:
+        if answer.duals is None:
+            raise FeasiblyError(
+                "a proof is made of multipliers, which this answer does not have; ask for conditioned, polished, "
+                "solved or auto"
+            )
+        lower = convex_bound(problem, x, answer.y, answer.duals)
+        return _with(answer, lower, (), began)
+    prover = proxy.prover
+    finite = np.isfinite(x).all(axis=1)
+    lower = np.full(len(x), -np.inf)
+    outcome, notes = list(answer.outcome), []
+    if finite.any():
+        lower[finite], lost = prover.bound(x[finite])
+        missing = np.isin([o.name for o in answer.outcome], ["INFEASIBLE", "UNSOLVED"])
+        missing[np.flatnonzero(finite)[lost]] = True
+        for row in np.flatnonzero(missing & finite):
+            short = prover.lacking(x[row])
+            if short > 0.0:
+                lower[row], outcome[row] = np.inf, AnswerOutcome.INFEASIBLE
+                most = short * prover.cone.grid.base_mva
+                notes.append(
+                    f"Row {row} is proven infeasible: its balances lack {most:.3g} MW and Mvar at least."
+                )
+    lower = np.where(finite, lower, np.nan)
+    return _with(replace(answer, outcome=tuple(outcome)), lower, tuple(notes), began)
+
+
+def _with(answer: Answer, lower: Array, notes: tuple[str, ...], began: float) -> Answer:
+    with np.errstate(invalid="ignore"):
+        gap = 100.0 * (answer.objective - lower) / np.abs(answer.objective)
+    return replace(
+        answer,
+        lower_bound=lower,
+        proven_gap_percent=gap,
+        warnings=(*answer.warnings, *notes),
+        seconds=answer.seconds + time.perf_counter() - began,
+    )

@@ -1,0 +1,90 @@
+"""Derivatives of answers against central differences of solved instances."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import feasibly as fb
+from feasibly.precision import double
+from tests.problems import make
+from tests.proxies import trained, unseen
+
+STEP = 1e-4
+
+
+def _differences(problem: fb.Problem, x: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Central differences of solved instances along each direction: `(rows, n_outputs, k)`."""
+    columns = []
+    for along in directions.T:
+        ahead, behind = (fb.label(problem, x + sign * STEP * along, jobs=1).y for sign in (1.0, -1.0))
+        columns.append((ahead - behind) / (2.0 * STEP))
+    return np.stack(columns, axis=2)
+
+
+def _settled(problem: fb.Problem) -> np.ndarray:
+    """Outputs that the optimum settles: reactive power may be split in any way between generators at one bus."""
+    loose = problem.blocks.get("qg", slice(0, 0))
+    return np.setdiff1d(np.arange(problem.n_outputs), np.arange(loose.start, loose.stop))
+
+
+def _directions(problem: fb.Problem, count: int = 2) -> np.ndarray:
+    random = np.random.Generator(np.random.Philox(key=3))
+    return random.standard_normal((problem.n_inputs, count))
+
+
+@pytest.mark.parametrize("name", ["grid3", "grid6", "toy", "unconstrained"])
+def test_sensitivity_is_that_of_solved_instances(name):
+    problem = make(name)
+    proxy, data = trained(name)
+    x, _, _ = unseen(proxy, data, 4)
+    along = _directions(problem)
+    found = proxy.sensitivity(x, along)
+    assert found.shape == (4, problem.n_outputs, 2)
+    off = np.abs(found - _differences(problem, x, along))[:, _settled(problem)].max(axis=(1, 2))
+    size = np.abs(found).max()
+    # A row within a step of where another constraint begins to press has no one derivative to agree on.
+    assert np.sort(off)[-2] < 1e-4 * size
+    assert np.median(off) < 1e-5 * size
+
+
+@pytest.mark.parametrize("name", ["grid6", "toy"])
+def test_the_function_differentiates_forwards_and_backwards(name):
+    problem = make(name)
+    proxy, data = trained(name)
+    x, _, _ = unseen(proxy, data, 3)
+    along = _directions(problem, 1)[:, 0]
+    expected = proxy.sensitivity(x, along[:, None])[:, :, 0]
+    settled = _settled(problem)
+    f = proxy.function("polished")
+    with double():
+        rows = jnp.asarray(x)
+        y = jax.jit(jax.vmap(f))(rows)
+        assert np.allclose(y, proxy.predict(x, "polished").y, atol=1e-9)
+        forwards = jax.vmap(lambda row: jax.jvp(f, (row,), (jnp.asarray(along),))[1])(rows)
+        near = 1e-5 * np.abs(expected).max()
+        assert np.allclose(forwards[:, settled], expected[:, settled], atol=near)
+        weights = np.zeros(problem.n_outputs)
+        weights[settled] = np.linspace(-1.0, 1.0, len(settled))
+        backwards = jax.jit(jax.vmap(jax.grad(lambda row: jnp.asarray(weights) @ f(row))))(rows)
+        assert np.allclose(np.asarray(backwards) @ along, expected @ weights, rtol=1e-4, atol=1e-6)
+        if name == "grid6":  # compiling it takes long, and it is the same mathematics
+            return
+        one = jax.jacobian(f)(rows[0])
+        assert one.shape == (problem.n_outputs, problem.n_inputs)
+        assert np.allclose((np.asarray(one) @ along)[settled], expected[0, settled], atol=near)
+
+
+def test_what_cannot_be_differentiated_is_said():
+    proxy, data = trained("toy")
+    f = proxy.function()
+    with pytest.raises(fb.FeasiblyError, match="jax_enable_x64"):
+        f(jnp.asarray(data.x[0]))
+    with double(), pytest.raises(fb.FeasiblyError, match="takes one input"):
+        f(jnp.asarray(data.x[:2]))
+    with pytest.raises(fb.FeasiblyError, match="not near one"):
+        proxy.function("mean")
+    with pytest.raises(fb.FeasiblyError, match="directions should have shape"):
+        proxy.sensitivity(data.x[:1], np.zeros((7, 1)))

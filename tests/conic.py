@@ -1,0 +1,124 @@
+"""The second-order cone relaxation of AC-OPF (Jabr), written down for an independent conic solver.
+
+Nothing here is shared with the package but the arrays of the grid: rows are put together by hand and Clarabel solves
+them. Variables: pg, qg, w (squared voltages), then c and s (real and imaginary part of V_i conj(V_j)) for every pair of
+buses with a branch between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from feasibly.problem.grid import Grid
+
+
+@dataclass
+class Conic:
+    """How the relaxation of one instance ended."""
+
+    status: str
+    value: float
+    balance: np.ndarray
+    """Multipliers of the active, then the reactive balances: what one more unit of load costs."""
+
+
+def relax(grid: Grid, pd: np.ndarray, qd: np.ndarray, tolerance: float = 1e-9) -> Conic:
+    """Solve the relaxation for one instance."""
+    import clarabel
+
+    n, g, m = grid.n_buses, grid.n_generators, grid.n_branches
+    pairs: dict[tuple[int, int], int] = {}
+    for f, t in zip(grid.branch_from, grid.branch_to, strict=True):
+        pairs.setdefault((min(f, t), max(f, t)), len(pairs))
+    k = len(pairs)
+    at_w, at_c, at_s = 2 * g, 2 * g + n, 2 * g + n + k
+    size = 2 * g + n + 2 * k
+    y_ff, y_ft, y_tf, y_tt = grid.admittances()
+
+    def ends() -> Any:
+        """For both ends of each branch: own bus, other bus, pair, sign of s, own and coupling admittance."""
+        for b in range(m):
+            f, t = int(grid.branch_from[b]), int(grid.branch_to[b])
+            pair = pairs[min(f, t), max(f, t)]
+            sign = 1.0 if f < t else -1.0
+            yield b, f, pair, sign, y_ff[b], y_ft[b]
+            yield b, t, pair, -sign, y_tt[b], y_tf[b]
+
+    # S = conj(own) w + conj(coupling) (c + i sign s)
+    p_rows, q_rows = np.zeros((2 * m, size)), np.zeros((2 * m, size))
+    active, reactive = np.zeros((n, size)), np.zeros((n, size))
+    for e, (_, bus, pair, sign, own, other) in enumerate(ends()):
+        p_rows[e, [at_w + bus, at_c + pair, at_s + pair]] = own.real, other.real, sign * other.imag
+        q_rows[e, [at_w + bus, at_c + pair, at_s + pair]] = -own.imag, -other.imag, sign * other.real
+        active[bus] += p_rows[e]
+        reactive[bus] += q_rows[e]
+    for bus, gs, bs in zip(grid.shunt_bus, grid.gs, grid.bs, strict=True):
+        active[bus, at_w + bus] += gs
+        reactive[bus, at_w + bus] -= bs
+    for i, bus in enumerate(grid.gen_bus):
+        active[bus, i] -= 1.0
+        reactive[bus, g + i] -= 1.0
+    load_p, load_q = np.zeros(n), np.zeros(n)
+    np.add.at(load_p, grid.load_bus, pd)
+    np.add.at(load_q, grid.load_bus, qd)
+
+    rows: list[np.ndarray] = [np.concatenate([active, reactive])]
+    right: list[np.ndarray] = [np.concatenate([-load_p, -load_q])]
+    cones: list[Any] = [clarabel.ZeroConeT(2 * n)]
+    low = np.concatenate([grid.pmin, grid.qmin, grid.vmin**2])
+    high = np.concatenate([grid.pmax, grid.qmax, grid.vmax**2])
+    box = []
+    for i in range(at_c):
+        for bound, sign in ((high[i], 1.0), (low[i], -1.0)):
+            if np.isfinite(bound):
+                row = np.zeros(size)
+                row[i] = sign
+                box.append((row, sign * bound))
+    for b in range(m):
+        f, t = int(grid.branch_from[b]), int(grid.branch_to[b])
+        pair, sign = pairs[min(f, t), max(f, t)], 1.0 if f < t else -1.0
+        for limit, way in ((grid.angmax[b], 1.0), (grid.angmin[b], -1.0)):
+            if np.isfinite(limit) and abs(limit) < np.pi / 2 - 1e-9:
+                row = np.zeros(size)
+                row[at_s + pair], row[at_c + pair] = way * sign, -way * np.tan(limit)
+                box.append((row, 0.0))
+        if np.isfinite(grid.current[b]):  # |I|^2 is linear in the products of voltages
+            for own, other, bus, far, turn in (
+                (y_ff[b], y_ft[b], f, t, sign),
+                (y_tt[b], y_tf[b], t, f, -sign),
+            ):
+                row = np.zeros(size)
+                cross = own * np.conj(other)
+                row[at_w + bus], row[at_w + far] = abs(own) ** 2, abs(other) ** 2
+                row[at_c + pair], row[at_s + pair] = 2.0 * cross.real, -2.0 * turn * cross.imag
+                box.append((row, grid.current[b] ** 2))
+    rows.append(np.array([row for row, _ in box]))
+    right.append(np.array([value for _, value in box]))
+    cones.append(clarabel.NonnegativeConeT(len(box)))
+    for (i, j), pair in pairs.items():  # c^2 + s^2 <= w_i w_j
+        block = np.zeros((4, size))
+        block[0, [at_w + i, at_w + j]] = -1.0, -1.0
+        block[1, [at_w + i, at_w + j]] = -1.0, 1.0
+        block[2, at_c + pair] = block[3, at_s + pair] = -2.0
+        rows.append(block)
+        right.append(np.zeros(4))
+        cones.append(clarabel.SecondOrderConeT(4))
+    for e in range(2 * m):
+        if np.isfinite(grid.rate[e // 2]):
+            rows.append(np.stack([np.zeros(size), -p_rows[e], -q_rows[e]]))
+            right.append(np.array([grid.rate[e // 2], 0.0, 0.0]))
+            cones.append(clarabel.SecondOrderConeT(3))
+    c2, c1, c0 = grid.cost.T
+    curved = sparse.diags(np.concatenate([2.0 * c2, np.zeros(size - g)])).tocsc()
+    slope = np.concatenate([c1, np.zeros(size - g)])
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+    matrix = sparse.csc_matrix(sparse.vstack([sparse.csr_matrix(part) for part in rows]))
+    solver = clarabel.DefaultSolver(curved, slope, matrix, np.concatenate(right), cones, settings)
+    found = solver.solve()
+    return Conic(str(found.status), found.obj_val + c0.sum(), np.array(found.z[: 2 * n]))

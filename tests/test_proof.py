@@ -1,0 +1,138 @@
+"""Lower bounds that hold, against a conic solver and against the costs of solved instances."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import feasibly as fb
+from feasibly.bound.cone import Cone, Multipliers, lower_bound
+from feasibly.precision import double
+from feasibly.problem.families import grid_of
+from feasibly.proof import Prover
+from tests.conic import relax
+from tests.problems import make
+from tests.proxies import trained, unseen
+
+
+@functools.cache
+def proving(name: str) -> fb.Proxy:
+    proxy, _ = trained(name)
+    if proxy._prover is None:
+        proxy._prover = Prover.train(proxy, labels=16, budget=8.0)
+    return proxy
+
+
+def _conic(name: str, x: np.ndarray) -> np.ndarray:
+    grid = grid_of(make(name))
+    return np.array([relax(grid, row[: grid.n_loads], row[grid.n_loads :]).value for row in x])
+
+
+@pytest.mark.parametrize("name", ["grid6"])
+def test_bound_is_the_value_of_the_relaxation(name):
+    proxy = proving(name)
+    _, data = trained(name)
+    x, cost, _ = unseen(proxy, data, 12)
+    found = proxy.predict(x, "polished", prove=True)
+    conic = _conic(name, x)
+    assert (found.lower_bound <= conic + 1e-6 * np.abs(conic)).all()
+    assert (found.lower_bound <= cost).all()
+    own = (cost - conic) / cost  # the relaxation's own gap
+    assert np.mean((conic - found.lower_bound) / cost) < 0.1 * np.mean(own) + 1e-6
+    gap = 100.0 * (found.objective - found.lower_bound) / found.objective
+    assert np.allclose(found.proven_gap_percent, gap)
+
+
+@pytest.mark.parametrize("name", ["grid3", "grid6"])
+def test_any_multipliers_give_a_bound(name):
+    """Nonsense in, a valid bound out: nothing rests on what was learnt."""
+    problem = make(name)
+    grid = grid_of(problem)
+    cone = Cone.of(grid)
+    data = trained(name)[1]
+    rows = np.flatnonzero(data.solved)[:8]
+    random = np.random.Generator(np.random.Philox(key=7))
+    ends = len(cone.rated), len(cone.rated), len(cone.limited), len(cone.above) + len(cone.below)
+    sizes = (grid.n_buses, grid.n_buses, *ends, cone.n_pairs)
+    load = np.zeros((2, grid.n_buses, len(rows)))
+    np.add.at(load[0], grid.load_bus, data.x[rows, : grid.n_loads].T)
+    np.add.at(load[1], grid.load_bus, data.x[rows, grid.n_loads :].T)
+    for scale in (0.01, 1.0, 100.0, 1e4):
+        draws = [scale * random.standard_normal((size, len(rows))) for size in sizes]
+        draws[-1] = 0.3 * random.standard_normal(draws[-1].shape)
+        draws[0] += data.duals.equality[rows, : grid.n_buses].T * -1.0
+        with double():
+            low = np.asarray(lower_bound(cone, Multipliers(*map(jnp.asarray, draws)), *load))
+        assert (low <= data.objective[rows]).all()
+        assert np.isfinite(low).all()
+
+
+def test_an_infeasible_input_is_proven_so():
+    proxy = proving("grid6")
+    x = proxy.problem.nominal * np.array([[1.0], [3.0]])
+    found = proxy.predict(x, "auto", prove=True)
+    assert found.lower_bound[1] == np.inf
+    assert np.isfinite(found.lower_bound[0])
+    assert found.outcome[1].name == "INFEASIBLE"
+    assert any("Row 1 is proven infeasible" in line for line in found.warnings)
+    conic = relax(grid_of(proxy.problem), *np.split(x[1], 2))
+    assert "Infeasible" in conic.status
+
+
+def test_proofs_survive_saving(tmp_path):
+    proxy = proving("grid6")
+    x = fb.sample(proxy.problem, 4, seed=9)
+    proxy.save(tmp_path / "model")
+    again = fb.Proxy.load(tmp_path / "model")
+    assert again._prover is not None
+    same = again.predict(x, prove=True).lower_bound
+    assert np.allclose(same, proxy.predict(x, prove=True).lower_bound, rtol=1e-7)
+    frame = again.predict(x, prove=True).to_pandas()
+    assert np.allclose(frame["lower_bound"], same, rtol=1e-7)
+    (tmp_path / "model" / "proof" / "pairs.json").write_text('{"loose": [0]}')
+    with pytest.raises(fb.FeasiblyError, match="another problem"):
+        fb.Proxy.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["toy", "degenerate"])
+def test_a_convex_problem_has_its_lagrange_dual(name):
+    proxy, data = trained(name)
+    x, cost, _ = unseen(proxy, data, 12)
+    found = proxy.predict(x, "polished", prove=True)
+    assert (found.lower_bound <= cost + 1e-9).all()
+    assert (cost - found.lower_bound < 1e-5).all()
+    # Wrong multipliers make it weak, not wrong.
+    from feasibly.bound.lagrange import convex_bound
+
+    off = dataclasses.replace(found.duals, equality=found.duals.equality + 0.3)
+    assert (convex_bound(proxy.problem, x, found.y, off) <= cost + 1e-9).all()
+
+
+def test_an_output_without_bounds_is_bounded_by_curvature():
+    problem = fb.Problem(
+        lambda x, y: jnp.sum((y - x) ** 2) + y[0] * y[1],
+        np.full(2, -np.inf),
+        np.full(2, np.inf),
+        inequality=lambda x, y: jnp.stack([y[0] ** 2 + y[1] ** 2 - 0.5]),
+        box=([0.0, 0.0], [1.0, 1.0]),
+        name="a disc",
+    )
+    data = fb.label(problem, fb.sample(problem, 40, seed=2), jobs=1)
+    proxy = fb.fit(problem, data, "ridge", labels=20)
+    x, cost, _ = unseen(proxy, data, 12)
+    found = proxy.predict(x, "polished", prove=True)
+    assert (found.lower_bound <= cost + 1e-9).all()
+    assert (cost - found.lower_bound < 1e-4).all()
+
+
+def test_what_has_no_bound_says_so():
+    proxy, data = trained("nonconvex")
+    with pytest.raises(fb.FeasiblyError, match="no lower bound is known"):
+        proxy.predict(data.x[:2], prove=True)
+    toy, data = trained("toy")
+    with pytest.raises(fb.FeasiblyError, match="made of multipliers"):
+        toy.predict(data.x[:2], "mean", prove=True)
