@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from feasibly.report.drawing import Drawing
+from feasibly.report.drawing import Drawing, look, new_figure, style
 from feasibly.report.experiments import Request
-from feasibly.report.figures import draw_labels, draw_learning
+from feasibly.report.figures import FLOOR, axis_name, draw_learning
 from feasibly.report.paperfigures import draw_robustness, robustness_entries
 from feasibly.report.published import TABLE_57, TABLE_118, find_table
 from feasibly.report.studies import study_bounds, study_convergence, study_mpv
@@ -32,6 +33,44 @@ def keep(stem: str, drawing: Drawing) -> None:
     (INTO / f"{stem}.svg").write_bytes(drawing.image("svg"))
     (INTO / f"{stem}.csv").write_text(drawing.to_csv(), encoding="utf-8")
     print(INTO / f"{stem}.svg")
+
+
+def draw_labels(
+    series: Mapping[str, Sequence[Mapping[str, Any]]],
+    measures: Sequence[str] = ("gap_percent", "max_ineq"),
+    *,
+    per_unit: bool = True,
+) -> Drawing:
+    """Measures against the number of labels, both logarithmic; rows of a comparison, grouped by label of the line.
+
+    Where several rows have the same number of labels (seeds), the line is their mean and the band their range.
+    """
+    names = ("line", "labels", "measure", "mean", "least", "largest")
+    numbers: dict[str, list[Any]] = {key: [] for key in names}
+    with style():
+        figure, axes = new_figure(5.4, 2.9 * len(measures), len(measures), 1, sharex=True)
+        for axis, measure in zip(axes, measures, strict=True):
+            for i, (line, rows) in enumerate(series.items()):
+                colour, marker, dash = look(line, i)
+                counts = sorted({int(row["labels"]) for row in rows})
+                groups = [[max(float(r[measure]), FLOOR) for r in rows if r["labels"] == n] for n in counts]
+                means, least, most = ([f(g) for g in groups] for f in (lambda g: sum(g) / len(g), min, max))
+                axis.plot(counts, means, color=colour, marker=marker, linestyle=dash, label=line)
+                axis.fill_between(counts, least, most, color=colour, alpha=0.15, linewidth=0)
+                for n, values in zip(counts, zip(means, least, most, strict=True), strict=True):
+                    for key, item in zip(names, (line, n, measure, *values), strict=True):
+                        numbers[key].append(item)
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.set_ylabel(axis_name(measure, per_unit))
+            ticks = sorted({int(row["labels"]) for rows in series.values() for row in rows})
+            axis.set_xticks(ticks, [str(n) for n in ticks])
+        axes[-1].set_xlabel("labels (solved instances, validation included)")
+        axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    caption = (
+        f"{' and '.join(axis_name(m, per_unit) for m in measures).capitalize()} against the number of labels."
+    )
+    return Drawing(figure, numbers, "what labels buy", caption)
 
 
 def posterior(cache: str) -> None:

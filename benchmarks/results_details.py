@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from feasibly.proxy import DEFAULT_METHOD
-from feasibly.report.beside import HOW_TO_READ, Line, beside_markdown, count_verdicts, put_beside
-from feasibly.report.compare import Comparison
+from feasibly.report.beside import HOW_TO_READ, Line, beside_sheet, count_verdicts, put_beside
 from feasibly.report.files import ReportError, read_json
 from feasibly.report.published import METRICS, PublishedTable, find_table
-from feasibly.report.render import TIE, duration, figure, notes_of, preparation, to_markdown
+from feasibly.report.render import TIE, duration, figure, notes_of, preparation, sheet_of
+from feasibly.report.sheet import to_markdown
 
 LONGEST = 16
 """A list with more entries than this is counted, not printed."""
@@ -75,8 +75,6 @@ def _comparison(name: str, document: Mapping[str, Any]) -> list[str]:
     rows = document.get("rows") or []
     if not rows:
         raise ReportError(f"{name}.json has no rows; make it again")
-    problem = str(document.get("problem", name))
-    comparison = Comparison(problem, tuple(rows), document)
     plan = document.get("plan", {})
     scale = document.get("scale")
     stated = "" if scale is None else f"Scale {scale:.2g}: " if scale < 1.0 else "Full scale: "
@@ -96,11 +94,18 @@ def _comparison(name: str, document: Mapping[str, Any]) -> list[str]:
         text.append("")
     table = find_table(str(document.get("published", "")))
     if table is None:
-        text += [to_markdown(comparison)]
+        text += [to_markdown(sheet_of(rows))]
     else:
         lines = put_beside(table, rows)
         why = document.get("why", {})
-        text += [_verdict(lines, table), "", HOW_TO_READ, "", beside_markdown(lines), *_behind(lines, why)]
+        text += [
+            _verdict(lines, table),
+            "",
+            HOW_TO_READ,
+            "",
+            to_markdown(beside_sheet(lines)),
+            *_behind(lines, why),
+        ]
     failures = sorted(
         {f"- {row['method']}, {row['answer']} failed: {row['failed']}" for row in rows if "failed" in row}
     )

@@ -51,7 +51,6 @@ def _drawings(problem: Problem) -> dict[str, Drawing]:
         "bounds": figures.draw_bounds(grid.bus_id.tolist(), _random(3), {"Hoeffding": 0.01, "betting": _random(3)}),
         "learning": figures.draw_learning({"mae": _history(0.5), "gp": _history(1.0)}, flat={"ridge": (0.1, 0.2)}),
         "budget": figures.draw_budget({"ridge": {"sup": 0.5, "total": 0.5}, "mae": {"compile": 3.0, "sup": 2.0}}),
-        "labels": figures.draw_labels({"ridge": [row("ridge", "mean", 9.0 / n) | {"labels": n} for n in (32, 64)]}),
         "growth": paperfigures.draw_growth(
             {size: summarise([row("ridge", "mean", 0.01)]) for size in SIZES.values()},
             {SIZES[name]: TABLES[name][0] for name in SIZES}, LINES,
@@ -79,7 +78,7 @@ def test_units_stand_on_the_axes(drawings: dict[str, Drawing]) -> None:
     units = {
         "spread": "(p.u.)", "agreement": "(rad)", "grid": "(p.u.)", "bounds": "(p.u.)", "learning": "(s)",
         "budget": "(s)",
-        "labels": "(%)", "growth": "(%)", "robustness": "(p.u.)", "mpv": "p.u.", "convergence": "p.u.",
+        "growth": "(%)", "robustness": "(p.u.)", "mpv": "p.u.", "convergence": "p.u.",
     }  # fmt: skip
     for name, unit in units.items():
         said = " ".join(f"{axis.get_xlabel()} {axis.get_ylabel()}" for axis in drawings[name].figure.axes)

@@ -10,14 +10,7 @@ import pytest
 from rich.console import Console
 
 import feasibly as fb
-from feasibly.report.beside import (
-    beside_csv,
-    beside_latex,
-    beside_markdown,
-    beside_table,
-    count_verdicts,
-    put_beside,
-)
+from feasibly.report.beside import beside_csv, beside_sheet, count_verdicts, put_beside
 from feasibly.report.published import (
     METRICS,
     NONCONVEX_20,
@@ -28,6 +21,7 @@ from feasibly.report.published import (
     find_table,
     judge,
 )
+from feasibly.report.sheet import to_latex, to_markdown, to_rich
 from tests.report.test_render import row
 
 
@@ -127,15 +121,15 @@ def test_inequalities_of_the_nonconvex_family_are_not_bounds() -> None:
 
 def test_renderings_say_the_same() -> None:
     lines = put_beside(TABLE_57, ROWS)
-    markdown = beside_markdown(lines)
+    markdown = to_markdown(beside_sheet(lines))
     assert "| Sandwich BNN SvP | sandwich-bnn | svp | 0.500 (0.928) ✓ |" in markdown
     assert len({text.count("|") for text in markdown.splitlines()}) == 1
-    assert "0.500 (0.928) $+$" in beside_latex(lines)
+    assert "0.500 (0.928) $+$" in to_latex(beside_sheet(lines))
     cells = list(csv.DictReader(io.StringIO(beside_csv(lines))))
     assert len(cells) == 5 * len(lines)
     assert cells[0]["verdict"] == "better"
     console = Console(width=220, file=io.StringIO(), record=True)
-    console.print(beside_table(lines))
+    console.print(to_rich(beside_sheet(lines, narrow=True)))
     text = console.export_text()
     assert "0.500 ✓" in text
     assert "(0.928)" in text
@@ -144,4 +138,4 @@ def test_renderings_say_the_same() -> None:
 def test_what_stands_in_for_a_method_is_not_counted() -> None:
     lines = put_beside(TABLE_57, [row("sandwich-bnn", "svp", 0.5, note="ridge stands in")])
     assert not count_verdicts(lines)
-    assert "| Sandwich BNN SvP | sandwich-bnn † | svp |" in beside_markdown(lines)
+    assert "| Sandwich BNN SvP | sandwich-bnn † | svp |" in to_markdown(beside_sheet(lines))

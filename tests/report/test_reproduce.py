@@ -13,9 +13,9 @@ import feasibly as fb
 from feasibly.report import cells, variances
 from feasibly.report.experiments import Request, labelled
 from feasibly.report.files import ReportError
-from feasibly.report.page import results_page
 from feasibly.report.published import PublishedTable
 from feasibly.report.reproduce import NAMES, Reproduction, reproduce
+from results_page import DOCS, wanted
 from tests.grids import GRID3
 from tests.report.conftest import LABELS, TESTS
 
@@ -49,8 +49,8 @@ def test_the_document_is_ready_for_the_page_of_results(
     assert (document["benchmark"], document["published"], document["scale"]) == ("compare", "table-57", 0.5)
     assert {"machine", "cores", "cores_used", "commit", "versions", "rows", "plan"} <= set(document)
     (tmp_path / "compare-table-57.json").write_text(json.dumps(document))
-    page = results_page(tmp_path)
-    assert "scale 0.5" in page
+    (page,) = (text for path, text in wanted(tmp_path).items() if path.parent == DOCS / "results")
+    assert "Scale 0.5" in page
     assert "| (not in the paper) | ridge | mean |" in page
 
 

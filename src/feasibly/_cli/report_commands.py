@@ -80,7 +80,7 @@ def compare(
     command again. Ways of answering that do not apply to a method are left out; a method that fails keeps a row.
     """
     import feasibly as fb
-    from feasibly.report import render
+    from feasibly.report import render, sheet
     from feasibly.report.compare import compare as run
 
     if latex + csv + json > 1:
@@ -100,9 +100,9 @@ def compare(
     if json:
         emit(list(found.rows))
     elif latex or csv:
-        sys.stdout.write(render.to_latex(found) if latex else render.to_csv(found))
+        sys.stdout.write(sheet.to_latex(render.sheet_of(found.rows)) if latex else render.to_csv(found))
     else:
-        show(render.to_table(found), *render.describe(found))
+        show(sheet.to_rich(render.sheet_of(found.rows)), *render.describe(found))
 
 
 def _names(given: str | None) -> list[str] | None:
@@ -171,13 +171,14 @@ def reproduce(
 
 
 def _show_made(made: Reproduction) -> None:
-    from feasibly.report.beside import beside_table, count_verdicts
+    from feasibly.report.beside import beside_sheet, count_verdicts
     from feasibly.report.render import notes_of
+    from feasibly.report.sheet import to_rich
 
     for part in made.parts:
         verdicts = count_verdicts(part.lines)
         show(
-            beside_table(part.lines, title=f"{part.table.case} ({part.table.slug})"),
+            to_rich(beside_sheet(part.lines, narrow=True), f"{part.table.case} ({part.table.slug})"),
             f"The paper's own rows: {verdicts['better']} cells better, {verdicts['equal']} equal, "
             f"{verdicts['worse']} worse.",
             *(f"{line.method}, {line.answer} failed: {line.failed}" for line in part.lines if line.failed),

@@ -8,16 +8,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from feasibly.report.published import METRICS, PublishedTable, judge
-from feasibly.report.render import COLUMNS, Summary, duration, escape_latex, figure, summarise
+from feasibly.report.render import COLUMNS, Summary, duration, figure, summarise
+from feasibly.report.sheet import Cell, Row, Sheet, failed
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-SIGNS: Mapping[str, str] = {"better": "✓", "equal": "=", "worse": "✗", "": ""}
-LATEX_SIGNS: Mapping[str, str] = {"✓": "$+$", "✗": "$-$", "†": r"$\dagger$"}
 TITLES: Mapping[str, str] = {column.key: column.title for column in COLUMNS}
 HOW_TO_READ = (
     "Each cell: measured (published), then ✓ better, = equal to the digits printed, ✗ worse. Rows without a published "
@@ -26,7 +22,7 @@ HOW_TO_READ = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class Verdict:
     """One figure of ours and the published one it is held against."""
 
     measured: float
@@ -42,7 +38,7 @@ class Line:
     label: str
     method: str
     answer: str
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, Verdict]
     summary: Summary
 
     @property
@@ -72,10 +68,12 @@ def put_beside(table: PublishedTable, rows: Iterable[Mapping[str, Any]]) -> list
     return lines
 
 
-def _cell(summary: Summary, table: PublishedTable, metric: str, published: float | None, digits: int) -> Cell:
+def _cell(
+    summary: Summary, table: PublishedTable, metric: str, published: float | None, digits: int
+) -> Verdict:
     measured = summary.mean.get(table.ours(metric), math.nan)
     known = summary.seeds > 0 and published is not None
-    return Cell(measured, published, judge(measured, published or 0.0, digits) if known else "")
+    return Verdict(measured, published, judge(measured, published or 0.0, digits) if known else "")
 
 
 def count_verdicts(lines: Iterable[Line], *, own: bool = False) -> Counter[str]:
@@ -92,87 +90,34 @@ def count_verdicts(lines: Iterable[Line], *, own: bool = False) -> Counter[str]:
     )
 
 
-def _text(line: Line, metric: str) -> str:
-    cell = line.cells[metric]
-    if not line.summary.seeds:
-        return ""
-    beside = f" ({cell.published:g})" if line.label and cell.published is not None else ""
-    return f"{figure(cell.measured)}{beside} {SIGNS[cell.verdict]}".rstrip()
-
-
-_HEAD = (
-    "Paper's name",
-    "Method",
-    "Answer",
-    *(TITLES[m] for m in METRICS),
-    "All ineq.",
-    "Train",
-    "Per instance",
-)
-
-
-def _fields(line: Line) -> list[str]:
-    mean = line.summary.mean
-    names = [line.label or "(not in the paper)", line.summary.name, line.answer]
-    if line.failed:
-        return [*names, "failed", *[""] * 7]
-    return [
-        *names,
-        *(_text(line, metric) for metric in METRICS),
-        figure(mean["max_ineq"]),
-        duration(mean["train_seconds"]),
-        duration(mean["predict_seconds_per_instance"]),
-    ]
-
-
-def beside_table(lines: list[Line], title: str | None = None) -> Table:
-    """For the terminal; the sign says what the colour says."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left")
-    for i, head in enumerate(_HEAD[1:]):  # one column of names, and cells on two lines: terminals are narrow
-        table.add_column(head.replace(" ", "\n", 1), justify="left" if i < 2 else "right", overflow="fold")
-    colours = {"better": "green", "equal": "", "worse": "red", "": ""}
-    for line in lines:
-        name, method, *rest = _fields(line)
-        fields = [Text(f"{name}{' †' if line.summary.note else ''}" if line.label else method, style="bold")]
-        fields += [Text(_two_lines(each)) for each in rest]
-        if not line.failed:
-            for i, metric in enumerate(METRICS, start=2):
-                fields[i].stylize(colours[line.cells[metric].verdict])
-        table.add_row(*fields)
-    return table
-
-
-def _two_lines(cell: str) -> str:
-    """`0.500 (0.928) ✓` as `0.500 ✓` above `(0.928)`."""
-    measured, bracket, rest = cell.partition(" (")
-    published, _, sign = rest.partition(")")
-    return f"{measured}{sign}\n({published})" if bracket else cell
-
-
-def beside_markdown(lines: list[Line]) -> str:
-    """For a page."""
-    text = ["| " + " | ".join(_HEAD) + " |", "|---|---|---|" + "---:|" * (len(_HEAD) - 3)]
-    text += ["| " + " | ".join(_fields(line)) + " |" for line in lines]
-    return "\n".join(text) + "\n"
-
-
-def beside_latex(lines: list[Line]) -> str:
-    """A tabular with booktabs' rules."""
-    text = [r"\begin{tabular}{lll" + "r" * (len(_HEAD) - 3) + "}", r"\toprule"]
-    text.append(" & ".join(escape_latex(head) for head in _HEAD) + r" \\")
-    text.append(r"\midrule")
+def beside_sheet(lines: list[Line], *, narrow: bool = False) -> Sheet:
+    """The table of all lines; a `narrow` one has one column of names."""
+    names = ("Method", "Answer") if narrow else ("Paper's name", "Method", "Answer")
+    head = [*names, *(TITLES[m] for m in METRICS), "All ineq.", "Train", "Per instance"]
+    found = []
     for before, line in zip([None, *lines], lines, strict=False):
-        if before is not None and before.label and not line.label:
-            text.append(r"\midrule")
-        fields = " & ".join(escape_latex(field) for field in _fields(line))
-        for sign, written in LATEX_SIGNS.items():
-            fields = fields.replace(sign, written)
-        text.append(fields + r" \\")
-    return "\n".join([*text, r"\bottomrule", r"\end{tabular}", ""])
+        new = before is not None and bool(before.label) and not line.label
+        mean, mark = line.summary.mean, " †" if line.summary.note else ""
+        named = [f"{line.label}{mark}" if line.label else line.summary.name, line.answer]
+        if not narrow:
+            named = [line.label or "(not in the paper)", line.summary.name, line.answer]
+        if line.failed:
+            found.append(failed(named, line.failed, len(head) - len(named), new))
+            continue
+        cells = [
+            *map(Cell, named),
+            *(_shown(line, metric) for metric in METRICS),
+            Cell(figure(mean["max_ineq"])),
+        ]
+        times = (mean["train_seconds"], mean["predict_seconds_per_instance"])
+        found.append(Row([*cells, *(Cell(duration(seconds)) for seconds in times)], new))
+    return Sheet(head, found, len(names))
+
+
+def _shown(line: Line, metric: str) -> Cell:
+    cell = line.cells[metric]
+    beside = f"({cell.published:g})" if line.label and cell.published is not None else ""
+    return Cell(figure(cell.measured), beside, cell.verdict)
 
 
 def beside_csv(lines: list[Line]) -> str:

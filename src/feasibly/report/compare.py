@@ -142,21 +142,6 @@ def compare(
         return found if store is not None else replace(found, store=None)
 
 
-def load_comparison(store: str | os.PathLike[str]) -> Comparison:
-    """The cells that are in a store, finished or not."""
-    shelf = Shelf(Path(store))
-    head = shelf.folder / "comparison.json"
-    if not head.exists():
-        raise ReportError(f"there is no comparison in {store}")
-    info = read_json(head)
-    seen = sorted(path.stem.rsplit(".", 2) for path in (shelf.folder / "cells").glob("*.json"))
-    pairs = {(method, int(seed)) for method, _, seed in seen}
-    trainings = [
-        Training(m, s, ANSWERS) for m, s in sorted(pairs, key=lambda p: (_place(p[0], METHODS), p[1]))
-    ]
-    return _gather(info["problem"], shelf, trainings, info)
-
-
 def _names(kind: str, given: Iterable[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
     if given is None:
         return known
@@ -244,12 +229,13 @@ def _gather(problem: str, shelf: Shelf, trainings: list[Training], info: Mapping
             cell = shelf.row(training.method, training.seed, answer)
             if cell is not None:
                 found.append(cell)
-    found.sort(key=lambda cell: _rank(cell["row"]))
+    found.sort(key=lambda cell: rank_of(cell["row"]))
     rows = tuple(cell["row"] for cell in found)
     return Comparison(problem, rows, info, tuple(cell["instances"] for cell in found), records, shelf.folder)
 
 
-def _rank(row: Mapping[str, Any]) -> tuple[int, int, int]:
+def rank_of(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Where a row stands in a table: by method, by answer, by seed."""
     return _place(row["method"], METHODS), _place(row["answer"], ANSWERS), row["seed"]
 
 

@@ -20,6 +20,7 @@ from feasibly.report.compare import Comparison
 from feasibly.report.drawing import Drawing
 from feasibly.report.files import ReportError, write_whole
 from feasibly.report.machine import describe_machine
+from feasibly.report.sheet import Sheet
 from feasibly.report.story import Story, tell
 
 TEMPLATE = "report.html.j2"
@@ -41,7 +42,7 @@ class Section:
     name: str
     text: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
-    table: Mapping[str, Any] | None = None
+    table: Sheet | None = None
     notes: Sequence[str] = ()
     plots: Sequence[Plot] = ()
     parts: Sequence[Mapping[str, Any]] = ()

@@ -1,4 +1,4 @@
-"""A comparison as text, LaTeX, CSV, Markdown and JSON, with the paper's columns first."""
+"""A comparison as a table with the paper's columns first, as CSV, and in words."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from feasibly.report.compare import Comparison
-from feasibly.report.files import to_json
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from feasibly.report.sheet import Cell, Row, Sheet, failed
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,6 @@ class Column:
 
     key: str
     title: str
-    latex: str
     kind: str = "measure"
     """`measure`, `share`, `count` or `seconds`."""
     best: str = "least"
@@ -30,19 +26,17 @@ class Column:
 
 
 COLUMNS = (
-    Column("gap_percent", "Gap %", r"Gap\%"),
-    Column("max_eq", "Max Eq.", "Max Eq."),
-    Column("mean_eq", "Mean Eq.", "Mean Eq."),
-    Column("max_ineq", "Max Ineq.", "Max Ineq."),
-    Column("mean_ineq", "Mean Ineq.", "Mean Ineq."),
-    Column("max_bound", "Max bound", "Max bound"),
-    Column("share_feasible", "Feasible", "Feasible", "share", "most"),
-    Column("train_seconds", "Train", "Train", "seconds", ""),
-    Column("labels", "Labels", "Labels", "count", ""),
-    Column("predict_seconds_per_instance", "Per instance", "Per instance", "seconds", ""),
+    Column("gap_percent", "Gap %"),
+    Column("max_eq", "Max Eq."),
+    Column("mean_eq", "Mean Eq."),
+    Column("max_ineq", "Max Ineq."),
+    Column("mean_ineq", "Mean Ineq."),
+    Column("max_bound", "Max bound"),
+    Column("share_feasible", "Feasible", "share", "most"),
+    Column("train_seconds", "Train", "seconds", ""),
+    Column("labels", "Labels", "count", ""),
+    Column("predict_seconds_per_instance", "Per instance", "seconds", ""),
 )
-PAPER = tuple(column.key for column in COLUMNS[:5])
-"""The paper's own five."""
 
 TIE = 1e-6
 """Violations below this are equal: both are as good as none."""
@@ -145,48 +139,32 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def cell_text(summary: Summary, column: Column) -> str:
+# ---- tables ----------------------------------------------------------------------------------------------
+
+
+def sheet_of(rows: Iterable[Mapping[str, Any]]) -> Sheet:
+    """The table of a comparison's rows: a line for every method and answer, the best of each column marked."""
+    lines = summarise(rows)
+    best = {column.key: best_of(lines, column) for column in COLUMNS}
+    found, before = [], ""
+    for i, line in enumerate(lines):
+        new, before = bool(before) and line.method != before, line.method
+        if not line.seeds:
+            found.append(failed([line.name, line.answer], line.failed, len(COLUMNS), new))
+            continue
+        cells = [Cell(line.name), Cell(line.answer)]
+        cells += [_cell(line, column, i in best[column.key]) for column in COLUMNS]
+        found.append(Row(cells, new))
+    return Sheet(["Method", "Answer", *(column.title for column in COLUMNS)], found)
+
+
+def _cell(summary: Summary, column: Column, best: bool) -> Cell:
     """The mean, and the range over seeds where there are several that differ."""
     mean, low, high = (part[column.key] for part in (summary.mean, summary.low, summary.high))
-    text = figure(mean, column.kind)
     shown = figure(low, column.kind), figure(high, column.kind)
-    if summary.seeds > 1 and column.best and shown[0] != shown[1]:
-        text += f" [{shown[0]}, {shown[1]}]"
-    return text
-
-
-# ---- renderings ------------------------------------------------------------------------------------------
-
-
-def to_table(comparison: Comparison, title: str | None = None) -> Table:
-    """For the terminal."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    lines = summarise(comparison.rows)
-    best = {column.key: best_of(lines, column) for column in COLUMNS}
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left")
-    table.add_column("Method", style="bold", no_wrap=True)
-    table.add_column("Answer", no_wrap=True)
-    for column in COLUMNS:  # headings on two lines, so that a usual terminal is wide enough
-        table.add_column(column.title.replace(" ", "\n", 1), justify="right", overflow="fold")
-    before = ""
-    for i, line in enumerate(lines):
-        name = line.name if line.method != before else ""
-        if name and before:
-            table.add_section()
-        before = line.method
-        if not line.seeds:  # the reason stands below the table, where there is room for it
-            table.add_row(name, line.answer, "failed", *[""] * (len(COLUMNS) - 1))
-            continue
-        cells = [cell_text(line, column).replace(" [", "\n[") for column in COLUMNS]
-        marked = [
-            Text(f"*{cell}", style="bold green") if i in best[column.key] else Text(cell)
-            for cell, column in zip(cells, COLUMNS, strict=True)
-        ]
-        table.add_row(name, line.answer, *marked)
-    return table
+    differ = summary.seeds > 1 and column.best and shown[0] != shown[1]
+    range_ = f"[{shown[0]}, {shown[1]}]" if differ else ""
+    return Cell(figure(mean, column.kind), range_, "best" if best else "")
 
 
 def describe(comparison: Comparison) -> list[str]:
@@ -253,11 +231,6 @@ def notes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return [f"† {method}: {note}" for method, note in found]
 
 
-def to_json_rows(comparison: Comparison) -> str:
-    """The contract's list of rows, one a method, answer and seed."""
-    return to_json(list(comparison.rows))
-
-
 def to_csv(comparison: Comparison) -> str:
     """One line a method, answer and seed; percentiles and outcomes left out."""
     names = [
@@ -271,54 +244,3 @@ def to_csv(comparison: Comparison) -> str:
     writer.writeheader()
     writer.writerows(dict(row) for row in comparison.rows)
     return out.getvalue()
-
-
-def to_markdown(comparison: Comparison, columns: Sequence[Column] = COLUMNS) -> str:
-    """A table for a page; the best of a column is bold."""
-    lines = summarise(comparison.rows)
-    best = {column.key: best_of(lines, column) for column in columns}
-    head = ["Method", "Answer", *(column.title for column in columns)]
-    text = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * len(columns)]
-    for i, line in enumerate(lines):
-        if not line.seeds:
-            text.append(f"| {line.name} | {line.answer} | failed |" + " |" * (len(columns) - 1))
-            continue
-        cells = [cell_text(line, column) for column in columns]
-        cells = [f"**{c}**" if i in best[column.key] else c for c, column in zip(cells, columns, strict=True)]
-        text.append(f"| {line.name} | {line.answer} | " + " | ".join(cells) + " |")
-    return "\n".join(text) + "\n"
-
-
-def to_latex(comparison: Comparison) -> str:
-    """A tabular with booktabs' rules; the best of a column is bold."""
-    lines = summarise(comparison.rows)
-    best = {column.key: best_of(lines, column) for column in COLUMNS}
-    text = [
-        r"\begin{tabular}{ll" + "r" * len(COLUMNS) + "}",
-        r"\toprule",
-        "Method & Answer & " + " & ".join(column.latex for column in COLUMNS) + r" \\",
-    ]
-    before = None
-    for i, line in enumerate(lines):
-        if line.method != before:
-            text.append(r"\midrule")
-        before = line.method
-        if not line.seeds:
-            failed = rf"\multicolumn{{{len(COLUMNS)}}}{{l}}{{failed: {escape_latex(line.failed)}}}"
-            text.append(f"{line.method} & {line.answer} & {failed} " + r"\\")
-            continue
-        cells = [escape_latex(cell_text(line, column)) for column in COLUMNS]
-        cells = [
-            rf"\textbf{{{cell}}}" if i in best[column.key] else cell
-            for cell, column in zip(cells, COLUMNS, strict=True)
-        ]
-        name = line.name.replace("†", r"$\dagger$")
-        text.append(f"{name} & {line.answer} & " + " & ".join(cells) + r" \\")
-    return "\n".join([*text, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def escape_latex(text: str) -> str:
-    """Text with LaTeX's own characters made harmless."""
-    for sign in ("\\", "&", "%", "$", "#", "_", "{", "}"):
-        text = text.replace(sign, r"\textbackslash " if sign == "\\" else f"\\{sign}")
-    return text

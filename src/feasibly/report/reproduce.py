@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from feasibly.proxy import METHODS
-from feasibly.report.beside import HOW_TO_READ, beside_csv, beside_latex, beside_markdown, count_verdicts
+from feasibly.report.beside import HOW_TO_READ, beside_csv, beside_sheet, count_verdicts
 from feasibly.report.drawing import Drawing
 from feasibly.report.experiments import Part, Request, Watch, run_table, scale_words
 from feasibly.report.files import ReportError, to_json, write_whole
 from feasibly.report.paperfigures import draw_robustness, robustness_entries
 from feasibly.report.published import TABLES
 from feasibly.report.render import notes_of, to_csv
+from feasibly.report.sheet import to_latex, to_markdown
 from feasibly.report.studies import (
     POSTERIORS,
     SIZES,
@@ -157,8 +158,11 @@ def _write_part(part: Part, scale: float, folder: Path) -> list[Path]:
     failures = [f"{line.method}, {line.answer} failed: {line.failed}" for line in part.lines if line.failed]
     failures += notes_of(part.comparison.rows)
     contents = {
-        f"{slug}.md": "\n".join(head) + "\n" + beside_markdown(part.lines) + "\n".join(["", *failures, ""]),
-        f"{slug}.tex": beside_latex(part.lines),
+        f"{slug}.md": "\n".join(head)
+        + "\n"
+        + to_markdown(beside_sheet(part.lines))
+        + "\n".join(["", *failures, ""]),
+        f"{slug}.tex": to_latex(beside_sheet(part.lines)),
         f"{slug}.csv": beside_csv(part.lines),
         f"{slug}-rows.csv": to_csv(part.comparison),
         f"compare-{slug}.json": to_json(part.document(scale)),

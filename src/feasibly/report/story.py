@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import promise
-from feasibly.answer.ladder import ANSWERS
 from feasibly.certificate import Certificate
 from feasibly.data.dataset import Dataset
 from feasibly.problem.families import grid_of
-from feasibly.proxy import DEFAULT_METHOD, METHODS, Evaluation, evaluate_proxy
+from feasibly.proxy import DEFAULT_METHOD, Evaluation, evaluate_proxy
 from feasibly.report import words
 from feasibly.report.cells import instances_of
-from feasibly.report.compare import Comparison
+from feasibly.report.compare import Comparison, rank_of
 from feasibly.report.drawing import Drawing
 from feasibly.report.figures import (
     FLOOR,
@@ -30,6 +29,7 @@ from feasibly.report.figures import (
     draw_learning,
     draw_spread,
 )
+from feasibly.report.sheet import Sheet
 
 Array = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class Story:
     lead: str
     cards: Sequence[Mapping[str, str]]
     asked: Sequence[tuple[str, str]]
-    table: Mapping[str, Any]
+    table: Sheet
     words: Sequence[tuple[str, str]]
     notes: Sequence[str] = ()
     time: Sequence[Drawing] = ()
@@ -175,15 +175,10 @@ def _gather(evaluations: Sequence[Evaluation], comparison: Comparison | None) ->
             material.histories.setdefault(made.method, made.history)
         if made.note:
             material.notes.append(f"† {made.method}: {made.note}")
-    order = sorted(range(len(material.rows)), key=lambda i: _rank(material.rows[i]))
+    order = sorted(range(len(material.rows)), key=lambda i: rank_of(material.rows[i]))
     material.rows[:] = [material.rows[i] for i in order]
     material.instances[:] = [material.instances[i] for i in order]
     return material
-
-
-def _rank(row: Mapping[str, Any]) -> tuple[int, int, int]:
-    method = METHODS.index(row["method"]) if row["method"] in METHODS else len(METHODS)
-    return method, ANSWERS.index(row["answer"]) if row["answer"] in ANSWERS else len(ANSWERS), row["seed"]
 
 
 def _solver_seconds(data: Dataset) -> float | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from feasibly.data.dataset import Dataset
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of
-from feasibly.report.render import COLUMNS, best_of, cell_text, duration, figure, summarise
+from feasibly.report.render import COLUMNS, duration, figure, sheet_of
+from feasibly.report.sheet import Cell, Row, Sheet
 
 RUNGS: Mapping[str, str] = {
     "mean": "what was learnt, as it is",
@@ -111,28 +113,13 @@ def time_words(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def table(rows: Iterable[Mapping[str, Any]], solver: float | None, who: str) -> dict[str, Any]:
+def table(rows: Iterable[Mapping[str, Any]], solver: float | None, who: str) -> Sheet:
     """The table of all rows for the page, with the time of the solver beneath."""
-    lines = summarise(rows)
-    best = {column.key: best_of(lines, column) for column in COLUMNS}
-    body = []
-    before = ""
-    for i, line in enumerate(lines):
-        cells = [{"text": line.name, "kind": ""}, {"text": line.answer, "kind": ""}]
-        if line.seeds:
-            cells += [
-                {"text": cell_text(line, column), "kind": "best" if i in best[column.key] else ""}
-                for column in COLUMNS
-            ]
-        else:
-            cells.append({"text": f"failed: {line.failed}", "kind": "failed", "span": len(COLUMNS)})  # type: ignore[dict-item]
-        body.append({"cells": cells, "new": bool(before) and line.method != before})
-        before = line.method
-    if solver:
-        cells = [{"text": who, "kind": "", "span": 2}]  # type: ignore[dict-item]
-        cells += [{"text": "", "kind": ""} for _ in COLUMNS[:-1]]
-        body.append({"cells": [*cells, {"text": duration(solver), "kind": ""}], "new": True})
-    return {"head": ["Method", "Answer", *(column.title for column in COLUMNS)], "rows": body, "words": 2}
+    found = sheet_of(rows)
+    if not solver:
+        return found
+    last = [Cell(who, span=2), *[Cell("")] * (len(COLUMNS) - 1), Cell(duration(solver))]
+    return replace(found, rows=[*found.rows, Row(last, new=True)])
 
 
 def table_words(per_unit: bool) -> list[str]:
