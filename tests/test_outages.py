@@ -109,3 +109,20 @@ def test_answers_under_outages(data: fb.Dataset, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(x[:3]).y, proxy.predict(x[:3]).y)
     with pytest.raises(fb.FeasiblyError, match="a status is 1 for an element in service"):
         proxy.predict(np.where(two == 0.0, 0.5, two))
+
+
+def test_the_command_line_draws_them(tmp_path: Path) -> None:
+    from tests.cli.conftest import invoke
+
+    grid = GRID6.write(tmp_path / "grid.json")
+    words = ("--vary", "load,branch,cost", "--outages", "0.1", "--cost-draws", "permuted", "--jobs", "1")
+    done = invoke("label", grid, "--count", "4", *words, "--out", tmp_path / "data.zarr", "--json")
+    assert done.exit_code == 0, done.output
+    found = fb.Dataset.open(tmp_path / "data.zarr")
+    assert list(found.problem.inputs) == ["pd", "qd", "branch", "c1", "c2"]
+    assert found.provenance.notes["draws"]["outages"] == 0.1
+    assert found.provenance.notes["vary"] == ["load", "branch", "cost"]
+    same = fb.load_problem(
+        grid, vary=("load", "branch", "cost"), draws=fb.Draws(outages=0.1, costs="permuted")
+    )
+    assert same.fingerprint == found.problem.fingerprint

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from feasibly.certificate import Certificate
     from feasibly.certificate.making.certify import certify
     from feasibly.data.dataset import Dataset
+    from feasibly.data.gridfm import import_gridfm
     from feasibly.data.label import label
     from feasibly.data.opfdata import import_opfdata
     from feasibly.data.pglearn import import_pglearn
@@ -40,6 +41,7 @@ _HOMES = {
     "certify": "feasibly.certificate.making.certify",
     "Dataset": "feasibly.data.dataset",
     "label": "feasibly.data.label",
+    "import_gridfm": "feasibly.data.gridfm",
     "import_opfdata": "feasibly.data.opfdata",
     "import_pglearn": "feasibly.data.pglearn",
     "from_pandapower": "feasibly.interop.pandapower",
@@ -91,6 +93,7 @@ __all__ = [
     "fit",
     "from_pandapower",
     "from_pypsa",
+    "import_gridfm",
     "import_opfdata",
     "import_pglearn",
     "label",

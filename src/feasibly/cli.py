@@ -111,6 +111,7 @@ def _feasibly(
 _importers = typer.Typer(help="Import solved instances from public datasets.", no_args_is_help=True)
 _importers.command("opfdata", short_help="from OPFData")(data_commands.import_opfdata)
 _importers.command("pglearn", short_help="from PGLearn")(data_commands.import_pglearn)
+_importers.command("gridfm", short_help="from GridFM's datakit")(data_commands.import_gridfm)
 
 app.command("demo", short_help="the main job on defaults, in under two minutes")(demo)
 app.command("case", short_help="show what a grid file holds")(data_commands.case)

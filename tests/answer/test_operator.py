@@ -1,11 +1,14 @@
 """The equations of docs/method.md, each checked by something that shares no code with what implements it."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+import feasibly
 from feasibly.answer.driver import Driver
 from feasibly.answer.operator import (
     build_operator,
@@ -199,3 +202,17 @@ def test_the_first_order_response_is_the_derivative_of_solved_instances():
         assert slope == pytest.approx(true, rel=1e-2, abs=1e-2 * abs(true) + 1e-3)
         checked += 1
     assert checked >= problem.n_inputs // 2
+
+
+def test_every_function_that_the_method_page_names_exists():
+    page = (Path(__file__).parents[2] / "docs" / "method.md").read_text(encoding="utf-8")
+    source = "".join(
+        path.read_text(encoding="utf-8") for path in Path(feasibly.__file__).parent.rglob("*.py")
+    )
+    named = {name.split(".")[-1] for name in re.findall(r"`([A-Za-z_.]+)`", page)}
+    functions = {
+        name for name in named if name not in {"conditioned", "polished", "auto", "solved", "mean", "svp"}
+    }
+    assert {"take_step", "build_operator", "split_spaces", "convexify", "first_order_response"} <= functions
+    missing = [name for name in functions if not re.search(rf"\b{name}\b", source)]
+    assert not missing

@@ -210,3 +210,68 @@ def write_pglearn(folder: Path, case: dict[str, Any], splits: dict[str, Any], *,
                 path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
                 path.unlink()
     return folder
+
+
+# ---- GridFM ------------------------------------------------------------------------------------------------
+
+
+def write_gridfm(path: Path, grid: Grid, data: Dataset, *, partitioned: bool = False) -> Path:
+    """The tables of GridFM's datakit for rows of a problem that all of loads, statuses, costs and ratings vary in."""
+    import pyarrow
+    from pyarrow import parquet
+
+    path.mkdir(parents=True, exist_ok=True)
+    base, n, g, m = grid.base_mva, grid.n_buses, grid.n_generators, grid.n_branches
+    y_ff, y_ft, _, _ = grid.admittances()
+    part = {name: data.x[:, where] for name, where in data.problem.inputs.items()}
+    tables: dict[str, list[dict[str, Any]]] = {"bus": [], "gen": [], "branch": []}
+    shunt = np.zeros((2, n))
+    np.add.at(shunt[0], grid.shunt_bus, grid.gs)
+    np.add.at(shunt[1], grid.shunt_bus, grid.bs)
+    for row in range(len(data)):
+        demand = np.zeros((2, n))
+        demand[0, grid.load_bus], demand[1, grid.load_bus] = part["pd"][row] * base, part["qd"][row] * base
+        pg, qg, vm, va = np.split(data.y[row], [g, 2 * g, 2 * g + n])
+        rate = grid.rate.copy()
+        rate[np.isfinite(rate)] = part["rating"][row]
+        voltage = vm * np.exp(1j * va)
+        f, t = grid.branch_from, grid.branch_to
+        flow = (voltage[f] * np.conj(y_ff * voltage[f] + y_ft * voltage[t])).real * base * part["branch"][row]
+        tables["bus"] += [
+            {
+                "scenario": row, "load_scenario_idx": float(row), "bus": i, "Pd": demand[0, i], "Qd": demand[1, i],
+                "Vm": vm[i], "Va": np.rad2deg(va[i]) + 7.0, "REF": int(i in grid.reference), "min_vm_pu": grid.vmin[i],
+                "max_vm_pu": grid.vmax[i], "GS": shunt[0, i], "BS": shunt[1, i],
+            }
+            for i in range(n)
+        ]  # fmt: skip
+        tables["gen"] += [
+            {
+                "scenario": row, "idx": i, "bus": int(grid.gen_bus[i]), "p_mw": pg[i] * base, "q_mvar": qg[i] * base,
+                "min_p_mw": grid.pmin[i] * base, "max_p_mw": grid.pmax[i] * base, "min_q_mvar": grid.qmin[i] * base,
+                "max_q_mvar": grid.qmax[i] * base, "cp0_eur": grid.cost[i, 2], "cp1_eur_per_mw": part["c1"][row, i],
+                "cp2_eur_per_mw2": part["c2"][row, i], "in_service": int(part["generator"][row, i]),
+            }
+            for i in range(g)
+        ]  # fmt: skip
+        tables["branch"] += [
+            {
+                "scenario": row, "idx": i, "from_bus": int(f[i]), "to_bus": int(t[i]), "pf": flow[i], "r": grid.r[i],
+                "x": grid.x[i], "b": 2.0 * grid.b_from[i], "tap": grid.tap[i], "shift": np.rad2deg(grid.shift[i]),
+                "ang_min": np.rad2deg(max(grid.angmin[i], -2.0 * np.pi)),
+                "ang_max": np.rad2deg(min(grid.angmax[i], 2.0 * np.pi)),
+                "rate_a": rate[i] * base if np.isfinite(rate[i]) else 0.0, "br_status": int(part["branch"][row, i]),
+            }
+            for i in range(m)
+        ]  # fmt: skip
+    for kind, rows in tables.items():
+        table = pyarrow.Table.from_pylist(rows)
+        if partitioned:
+            number = pyarrow.array([one["scenario"] // 5 for one in rows])
+            table = table.append_column("scenario_partition", number)
+            parquet.write_to_dataset(
+                table, path / f"{kind}_data.parquet", partition_cols=["scenario_partition"]
+            )
+        else:
+            parquet.write_table(table, path / f"{kind}_data.parquet")
+    return path

@@ -79,9 +79,11 @@ def _other_cost(one: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [_drop_line, _other_cost])
-def test_another_grid_is_left_out_and_flagged(tmp_path: Path, instances: list[Any], change: Any) -> None:
+def test_another_grid_than_the_problem_lets_vary_is_left_out_and_flagged(
+    tmp_path: Path, solved: tuple[Grid, Dataset], instances: list[Any], change: Any
+) -> None:
     change(instances[3])
-    found, report = import_opfdata(write_folder(tmp_path / "json", instances))
+    found, report = import_opfdata(write_folder(tmp_path / "json", instances), problem=acopf(solved[0]))
     assert len(found) == 11
     assert report.n_flagged == 1
     assert report.flagged[0].where == "example_3.json"

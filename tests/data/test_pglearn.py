@@ -68,14 +68,19 @@ def test_rows_that_were_not_solved_keep_their_outcome(tmp_path: Path, case: Any,
 
 
 @pytest.mark.parametrize("kind", ["branch_status", "gen_status"])
-def test_rows_of_another_topology_are_left_out(tmp_path: Path, case: Any, split: Any, kind: str) -> None:
+def test_rows_of_another_topology_are_left_out_of_a_problem_with_loads_alone(
+    tmp_path: Path, solved: tuple[Grid, Dataset], case: Any, split: Any, kind: str
+) -> None:
+    plain = solved[1].problem
     split["input"][kind][2, 1] = 0
-    found, report = import_pglearn(write_pglearn(tmp_path / "a", case, {"train": split}, packed=False))
+    folder = write_pglearn(tmp_path / "a", case, {"train": split}, packed=False)
+    found, report = import_pglearn(folder, problem=plain)
     assert len(found) == 9
     assert [flag.where for flag in report.flagged] == ["train row 2"]
     split["input"][kind][:, 1] = 0
+    folder = write_pglearn(tmp_path / "b", case, {"train": split}, packed=False)
     with pytest.raises(ForeignDataError, match=r"no instance can be used .* other branches or generators"):
-        import_pglearn(write_pglearn(tmp_path / "b", case, {"train": split}, packed=False))
+        import_pglearn(folder, problem=plain)
 
 
 def test_an_objective_without_its_quadratic_part_is_flagged(tmp_path: Path, case: Any) -> None:

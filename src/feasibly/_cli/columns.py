@@ -146,10 +146,13 @@ def _check_finite(problem: Problem, table: Table, x: Array) -> None:
 def _check_units(problem: Problem, table: Table, x: Array) -> None:
     """Loads in MW where per unit is meant are a hundred times too large, and every answer would be wrong."""
     grid = grid_of(problem)
-    usual = float(np.abs(problem.nominal).sum())
-    if grid is None or grid.base_mva < 10.0 or usual == 0.0:
+    if grid is None or grid.base_mva < 10.0 or "pd" not in problem.inputs:
         return
-    times = float(np.median(np.abs(x).sum(axis=1))) / usual
+    loads = slice(problem.inputs["pd"].start, problem.inputs["qd"].stop)
+    usual = float(np.abs(problem.nominal[loads]).sum())
+    if usual == 0.0:
+        return
+    times = float(np.median(np.abs(x[:, loads]).sum(axis=1))) / usual
     if 0.3 <= times / grid.base_mva <= 3.0:
         raise FileError(
             f"{table.path}: the loads are about {times:.0f} times the usual ones, as if they were in MW and "

@@ -26,6 +26,16 @@ from feasibly._cli.options import (
     Spread,
     Store,
 )
+from feasibly._cli.varying import (
+    CostDrawn,
+    CostSpread,
+    Islands,
+    Outages,
+    RatingDrawn,
+    RatingSpread,
+    Vary,
+    chosen_draws,
+)
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
@@ -33,19 +43,28 @@ if TYPE_CHECKING:
     from feasibly.data.importing import ImportProgress, ImportReport
     from feasibly.data.label import Progress
     from feasibly.problem.core import Problem
+    from feasibly.problem.drawing import Draws
 
 
 def load(
-    case: str, costs: Path | None, spread: float | None, ignore: str | None = None, *, tell: bool = True
+    case: str,
+    costs: Path | None,
+    spread: float | None,
+    ignore: str | None = None,
+    *,
+    tell: bool = True,
+    vary: tuple[str, ...] = ("load",),
+    draws: Draws | None = None,
 ) -> Problem:
     """The problem called `case`, with options refused where they do not apply; warnings of the reader are told."""
     import feasibly as fb
 
-    given = (("--costs", costs), ("--spread", spread), ("--ignore", ignore))
+    more = None if vary == ("load",) else vary
+    given = (("--costs", costs), ("--spread", spread), ("--ignore", ignore), ("--vary", more))
     asked = [name for name, value in given if value is not None]
     if case.startswith("nonconvex:") and asked:
         raise FeasiblyError(f"{' and '.join(asked)} apply to grids; leave them out for {case}")
-    chosen: dict[str, Any] = {"costs": costs, "ignore": ignore or ()}
+    chosen: dict[str, Any] = {"costs": costs, "ignore": ignore or (), "vary": vary, "draws": draws}
     chosen |= {} if spread is None else {"spread": spread}
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
@@ -113,6 +132,13 @@ def label(
     ] = None,
     costs: Costs = None,
     ignore: Ignore = None,
+    vary: Vary = None,
+    outages: Outages = None,
+    islands: Islands = False,
+    cost_draws: CostDrawn = None,
+    cost_spread: CostSpread = None,
+    rating_draws: RatingDrawn = None,
+    rating_spread: RatingSpread = None,
     json: AsJson = False,
 ) -> None:
     """Draw instances of a problem, solve each to optimality, and store them.
@@ -141,7 +167,12 @@ def label(
     with Meter(f"reading {case}") as meter:
         if design is Design.correlated and spread is not None:
             raise FeasiblyError("--spread does not apply to correlated draws; give --factor and --noise")
-        problem = load(case, costs, spread, ignore)
+        varied, draws = chosen_draws(
+            vary, outages=outages, islands=islands, cost_spread=cost_spread, rating_spread=rating_spread,
+            costs=None if cost_draws is None else cost_draws.value,
+            ratings=None if rating_draws is None else rating_draws.value,
+        )  # fmt: skip
+        problem = load(case, costs, spread, ignore, vary=varied, draws=draws)
         data = fb.label(
             problem, count=count, seed=seed, design=design.value, factor=factor, noise=noise, jobs=jobs,
             engine=engine.value, address=address, out=out, progress=tell,
@@ -218,6 +249,19 @@ def import_pglearn(
     import feasibly as fb
 
     _import(fb.import_pglearn, path, out, case, force, json)
+
+
+def import_gridfm(
+    path: Source, out: Store, case: Instances = None, force: Force = False, json: AsJson = False
+) -> None:
+    """Import the optimal power flows of GridFM's datakit: the folder with bus_data.parquet.
+
+    Every instance is measured against the physics: power balance and limits are computed anew, the
+    worst of each is printed, and what does not fit is named and is no label.
+    """
+    import feasibly as fb
+
+    _import(fb.import_gridfm, path, out, case, force, json)
 
 
 def _import(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from feasibly.data.dataset import Dataset, store_header
 from feasibly.data.schema import CHUNK, Arrays, Provenance, sizes_of, versions_now
 from feasibly.data.store import Builder
+from feasibly.data.varied import covering
 from feasibly.measure.metrics import measure_rows
-from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.grid import Grid
@@ -115,6 +115,8 @@ class Intake:
         self._low = np.full(problem.n_inputs, np.inf)
         self._high = np.full(problem.n_inputs, -np.inf)
         self._sum = np.zeros(problem.n_inputs)
+        self._most_out = 0
+        self._statuses = [problem.inputs[name] for name in ("branch", "generator") if name in problem.inputs]
 
     def flag(self, where: str, why: str) -> None:
         """Count and list something that does not fit."""
@@ -136,7 +138,8 @@ class Intake:
         outcome: NDArray[np.int8],
         seconds: Array | None = None,
     ) -> None:
-        """Take rows: `stated` is the objective in the source, `names` says where each stands there."""
+        """Take rows: `stated` is the objective in the source (NaN where it has none), `names` says where each stands
+        there."""
         outcome = np.array(outcome, dtype=np.int8)
         claimed = np.flatnonzero(outcome == Outcome.OK.value)
         objective = np.full(len(x), np.nan)
@@ -164,6 +167,8 @@ class Intake:
             self._low = np.minimum(self._low, x.min(axis=0))
             self._high = np.maximum(self._high, x.max(axis=0))
             self._sum += x.sum(axis=0)
+            out = sum(((x[:, part] == 0.0).sum(axis=1) for part in self._statuses), np.zeros(len(x)))
+            self._most_out = max(self._most_out, int(out.max()))
         if self._builder is None:
             self._kept.append(arrays)
         else:
@@ -173,7 +178,10 @@ class Intake:
         """What is wrong with which row; then equality, inequality, objective difference, objective."""
         rows = measure_rows(self.problem, x, y)
         slack_equal, slack_unequal = self._explained(x, y)
+        unstated = np.isnan(stated)
+        stated = np.where(unstated, rows.objective, stated)
         difference = np.abs(rows.objective - stated) / np.maximum(np.abs(stated), 1.0)
+        difference = np.where(np.isfinite(difference), difference, np.inf)
         bad = {}
         for i in range(len(x)):
             if not np.isfinite(y[i]).all():
@@ -182,7 +190,7 @@ class Intake:
                 bad[i] = f"its power balance is off by {rows.max_eq[i]:.3g} p.u."
             elif not rows.max_ineq[i] <= FEASIBILITY + slack_unequal[i]:
                 bad[i] = f"it exceeds a limit by {rows.max_ineq[i]:.3g} p.u."
-            elif not difference[i] <= OBJECTIVE:
+            elif difference[i] > OBJECTIVE:
                 bad[i] = f"its objective is {stated[i]:.6g} in the source and {rows.objective[i]:.6g} here"
         return bad, [rows.max_eq, rows.max_ineq, difference, rows.objective]
 
@@ -205,21 +213,9 @@ class Intake:
 
     def covering(self, grid: Grid) -> Problem:
         """The problem of `grid` whose declared range covers every row taken."""
-        nominal = np.concatenate([grid.pd, grid.qd])
         if not self.rows:
             return self.problem
-        moved = np.maximum(np.abs(self._high - nominal), np.abs(self._low - nominal))
-        still = (nominal == 0.0) & (moved > 0.0)
-        if still.any():
-            self.warnings.append(
-                f"{int(still.sum())} loads vary around a nominal value of zero, so that the declared range "
-                "leaves them out"
-            )
-        relative = moved[nominal != 0.0] / np.abs(nominal[nominal != 0.0])
-        widest = float(relative.max(initial=0.0))
-        # A hundredth is fine enough for a range; rounding first keeps 0.2 from becoming 0.21.
-        spread = max(SPREAD, float(np.ceil(round(widest * 100.0, 6)) / 100.0))
-        return acopf(grid, spread=spread)
+        return covering(self.problem, grid, self._low, self._high, self._most_out, self.warnings)
 
     def finish(self, problem: Problem, notes: Mapping[str, Any]) -> tuple[Dataset, ImportReport]:
         """The dataset and what was found on the way.
@@ -264,20 +260,28 @@ class Intake:
         self._stack.close()  # an unfinished store vanishes
 
 
-def check_fits(problem: Problem, grid: Grid) -> None:
+def check_fits(problem: Problem, grid: Grid, *, exact: bool = True) -> None:
     """Refuse a problem that cannot be that of `grid` by its sizes; the residuals judge the rest."""
-    mine = (problem.n_inputs, problem.n_outputs)
-    theirs = (2 * grid.n_loads, 2 * grid.n_generators + 2 * grid.n_buses)
+    sizes = {"branch": grid.n_branches, "generator": grid.n_generators}
+    loads = sum(part.stop - part.start for name, part in problem.inputs.items() if name in ("pd", "qd"))
+    mine = [loads, problem.n_outputs]
+    theirs = [2 * grid.n_loads, 2 * grid.n_generators + 2 * grid.n_buses]
+    if exact:
+        mine += [part.stop - part.start for name, part in problem.inputs.items() if name in sizes]
+        theirs += [sizes[name] for name in problem.inputs if name in sizes]
     if mine != theirs:
-        raise ForeignDataError(
-            f"the problem {problem.name!r} has {mine[0]} inputs and {mine[1]} outputs, the data {theirs[0]} "
-            f"and {theirs[1]}"
-        )
+        raise ForeignDataError(f"the problem {problem.name!r} has {_sizes(mine)}, the data {_sizes(theirs)}")
+
+
+def _sizes(found: Sequence[int]) -> str:
+    more = f" and statuses of {' and '.join(map(str, found[2:]))}" if len(found) > 2 else ""
+    return f"{found[0]} inputs for loads and {found[1]} outputs{more}"
 
 
 def with_loads(grid: Grid, nominal: Array) -> Grid:
     """The same grid with other nominal loads."""
-    return replace(grid, pd=nominal[: grid.n_loads], qd=nominal[grid.n_loads :])
+    n = grid.n_loads
+    return replace(grid, pd=nominal[:n], qd=nominal[n : 2 * n])
 
 
 def check_branches(grid: Grid, name: str) -> None:

@@ -132,6 +132,8 @@ def label(
     elif count is not None:
         raise LabelError("give the inputs x or count, not both")
     rows = _checked(problem, x)
+    if problem.drawing is not None and problem.spec is not None:
+        drawing["notes"] = {"vary": problem.spec["vary"], "draws": problem.spec["draws"]}
     provenance = Provenance(
         "label", problem.fingerprint, **drawing, solver=asdict(options), versions=versions_now()
     )

@@ -6,13 +6,13 @@ Per unit and radians, costs in $/p.u. The constants below name the features of e
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.data.dataset import Dataset
+from feasibly.data.elements import Mismatch, Row, Whole
 from feasibly.data.importing import (
     ForeignDataError,
     ImportProgress,
@@ -31,8 +32,10 @@ from feasibly.data.importing import (
     with_loads,
 )
 from feasibly.data.schema import CHUNK
+from feasibly.data.varied import join_inputs, vary_of
 from feasibly.problem.acopf import acopf
 from feasibly.problem.core import Problem
+from feasibly.problem.families import grid_of
 from feasibly.problem.grid import Grid
 from feasibly.solve.outcome import Outcome
 
@@ -41,6 +44,8 @@ _GENERATOR = ("mbase", "pg", "pmin", "pmax", "qg", "qmin", "qmax", "vg", "c2", "
 _LINE = ("angmin", "angmax", "b_from", "b_to", "r", "x", "rate", "rate_b", "rate_c")
 _TRANSFORMER = ("angmin", "angmax", "r", "x", "rate", "rate_b", "rate_c", "tap", "shift", "b_from", "b_to")
 _REFERENCE = 3.0
+_LOOKED_AT = 64
+"""From so many instances the grid is put together: any two with different single outages have all of it."""
 
 Array = NDArray[np.float64]
 
@@ -54,9 +59,11 @@ def import_opfdata(
 ) -> tuple[Dataset, ImportReport]:
     """Import OPFData: a JSON file, a `.tar.gz` archive, or a folder of either, read one instance at a time.
 
-    The grid comes from the first instance. One with another topology, limits or costs is left out and
-    flagged; one whose power balance, limits or objective do not hold keeps its row and is no label. The files
-    do not carry nominal loads: unless `problem` is given, the mean of the rows stands in for them.
+    The grid is put together from the first instances. Where elements are out in some of them (`N-1` files leave those
+    out of their lists), or costs or ratings differ, statuses, costs or ratings are inputs; if a `problem` is given,
+    what it is made of. An instance that differs otherwise is left out and flagged; one whose power balance, limits or
+    objective do not hold keeps its row and is no label. The files do not carry nominal loads: unless `problem` is
+    given, the mean of the rows stands in for them.
 
     Args:
         path: what to import.
@@ -70,37 +77,42 @@ def import_opfdata(
     """
     source = Path(path)
     total = _count(source)
-    intake: Intake | None = None
     unread: list[tuple[str, str]] = []
-    batch: list[_Instance] = []
     done = 0
-    with ExitStack() as stack:
+
+    def instances() -> Iterator[_Instance]:
+        nonlocal done
         for name, text in _instances(source):
             done += 1
             try:
-                instance = _read(name, text)
+                yield _read(name, text)
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 unread.append((name, f"it is not an OPFData instance ({type(error).__name__}: {error})"))
-                continue
-            if intake is None:
-                grid, shape = _grid(instance, source), _digest(instance.static)
-                if problem is not None:
-                    check_fits(problem, grid)
-                intake = Intake(problem or acopf(grid), "opfdata", out, progress=progress)
-                stack.enter_context(intake)
-            if _digest(instance.static) == shape:
-                batch.append(instance)
+
+    stream = instances()
+    first = list(itertools.islice(stream, _LOOKED_AT))
+    if not first:
+        why = f"; the first: {unread[0][0]}: {unread[0][1]}" if unread else ""
+        raise ForeignDataError(f"there is no OPFData instance in {source}{why}")
+    whole, vary = _whole(first, problem)
+    grid = _grid(whole, first[0], source)
+    if problem is not None:
+        check_fits(problem, grid)
+    with Intake(problem or acopf(grid, vary=vary), "opfdata", out, progress=progress) as intake:
+        known: dict[str, Row | str] = {}
+        batch: list[tuple[_Instance, Row]] = []
+        for instance in itertools.chain(first, stream):
+            row = _row(whole, vary, instance, known)
+            if isinstance(row, str):
+                intake.flag(instance.name, row)
             else:
-                intake.flag(name, "its topology, limits or costs are not those of the first instance")
+                batch.append((instance, row))
             if len(batch) == CHUNK:
-                _hand_in(intake, batch, grid)
+                _hand_in(intake, batch, grid, whole, vary)
                 intake.tell(done, total)
-        if intake is None:
-            why = f"; the first: {unread[0][0]}: {unread[0][1]}" if unread else ""
-            raise ForeignDataError(f"there is no OPFData instance in {source}{why}")
         for where, what in unread:
             intake.flag(where, what)
-        _hand_in(intake, batch, grid)
+        _hand_in(intake, batch, grid, whole, vary)
         intake.tell(done, total)
         if problem is None:
             intake.warnings.append(
@@ -111,17 +123,48 @@ def import_opfdata(
         return intake.finish(problem, {"instances": done})
 
 
-def _hand_in(intake: Intake, batch: list[_Instance], grid: Grid) -> None:
+def _whole(first: list[_Instance], problem: Problem | None) -> tuple[Whole, tuple[str, ...]]:
+    """The grid that all instances are parts of, and what varies among them."""
+    begin = Whole(first[0].static)
+    if problem is not None:
+        vary, grid = vary_of(problem), grid_of(problem)
+        return (begin if vary == ("load",) or grid is None else Whole.of_grid(grid)), vary
+    different = {_digest(one.static): one.static for one in first}
+    alike = [static for static in different.values() if begin.resembles(static)]
+    whole = Whole.of(alike)
+    return whole, whole.varying([whole.row(static) for static in alike])
+
+
+def _row(whole: Whole, vary: tuple[str, ...], instance: _Instance, known: dict[str, Row | str]) -> Row | str:
+    """An instance in terms of the whole grid, or why it is left out; the same for the same lists of elements."""
+    digest = _digest(instance.static)
+    if digest not in known:
+        try:
+            row = whole.row(instance.static)
+            whole.inputs([row], vary)
+            known[digest] = row
+        except Mismatch as mismatch:
+            known[digest] = str(mismatch)
+    return known[digest]
+
+
+def _hand_in(
+    intake: Intake, batch: list[tuple[_Instance, Row]], grid: Grid, whole: Whole, vary: tuple[str, ...]
+) -> None:
     if not batch:
         return
-    y = np.array([one.y for one in batch])
+    rows = [row for _, row in batch]
+    y = np.array([
+        np.concatenate([row.spread_out(one.pg), row.spread_out(one.qg), one.vm, one.va]) for one, row in batch
+    ])  # fmt: skip
     va = y[:, -grid.n_buses :]
     va -= va[:, grid.reference[:1]]
+    loads = {"pd": np.array([one.pd for one, _ in batch]), "qd": np.array([one.qd for one, _ in batch])}
     intake.add(
-        [one.name for one in batch],
-        np.array([np.concatenate([one.pd, one.qd]) for one in batch]),
+        [one.name for one, _ in batch],
+        join_inputs(intake.problem, loads | whole.inputs(rows, vary)),
         y,
-        np.array([one.objective for one in batch]),
+        np.array([one.objective for one, _ in batch]),
         np.full(len(batch), Outcome.OK.value, dtype=np.int8),
     )
     batch.clear()
@@ -257,7 +300,10 @@ class _Instance:
     static: Mapping[str, NDArray[Any]]
     pd: Array
     qd: Array
-    y: Array
+    pg: Array
+    qg: Array
+    vm: Array
+    va: Array
     objective: float
 
 
@@ -270,8 +316,8 @@ def _read(name: str, text: bytes) -> _Instance:
     static = _static(document)
     if len(bus["va"]) != len(static["bus_id"]) or len(gen["pg"]) != len(static["gen_id"]):
         raise ValueError("the solution has another number of buses or generators than the grid")
-    y = np.concatenate([gen["pg"], gen["qg"], bus["vm"], bus["va"]])
-    return _Instance(name, static, load["pd"], load["qd"], y, float(document["metadata"]["objective"]))
+    solved = (gen["pg"], gen["qg"], bus["vm"], bus["va"])
+    return _Instance(name, static, load["pd"], load["qd"], *solved, float(document["metadata"]["objective"]))
 
 
 def _digest(static: Mapping[str, NDArray[Any]]) -> str:
@@ -281,10 +327,10 @@ def _digest(static: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def _grid(instance: _Instance, source: Path) -> Grid:
-    arrays = {key: array for key, array in instance.static.items() if key != "base"}
-    base = float(instance.static["base"][0])
+def _grid(whole: Whole, first: _Instance, source: Path) -> Grid:
+    arrays = {key: array for key, array in whole.arrays.items() if key != "base"}
+    base = float(whole.arrays["base"][0])
     name = source.resolve().name.split(".")[0].removeprefix("pglib_opf_")
-    grid = Grid.from_arrays(name, base, {**arrays, "pd": instance.pd, "qd": instance.qd})
-    check_branches(grid, instance.name)
+    grid = Grid.from_arrays(name, base, {**arrays, "pd": first.pd, "qd": first.qd})
+    check_branches(grid, first.name)
     return grid

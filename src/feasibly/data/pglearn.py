@@ -33,6 +33,7 @@ from feasibly.data.importing import (
     check_fits,
 )
 from feasibly.data.schema import CHUNK
+from feasibly.data.varied import in_order, join_inputs, vary_of
 from feasibly.problem.acopf import acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.grid import Grid
@@ -52,6 +53,9 @@ _OUTCOMES = {
 }
 """By MathOptInterface's name for how a solver ended; any other is numerical trouble."""
 
+_STATUS = {"branch": "branch", "generator": "gen"}
+"""Our name for a block of statuses, and the source's."""
+
 Array = NDArray[np.float64]
 
 
@@ -65,11 +69,12 @@ def import_pglearn(
 ) -> tuple[Dataset, ImportReport]:
     """Import the AC-OPF solutions of a PGLearn case folder.
 
-    Rows stand in the order train, test, infeasible; `data.provenance.notes["splits"]` says which are which. A
-    row with other branches or generators in service than the case is left out and flagged; one that was not
-    solved keeps its outcome; one whose power balance, limits or objective do not hold is no label. PGLearn
-    solves without the quadratic part of the costs: where a case has one, the labels are optimal for the
-    linear part alone, the problem of the dataset is made to match, and the report says so.
+    Rows stand in the order train, test, infeasible; `data.provenance.notes["splits"]` says which are which. Where
+    branches or generators are out in some rows, as in the N-1 sets, their statuses are inputs; if a `problem` is given
+    that has none, such rows are left out and flagged. A row that was not solved keeps its outcome; one whose power
+    balance, limits or objective do not hold is no label. PGLearn solves without the quadratic part of the costs: where
+    a case has one, the labels are optimal for the linear part alone, the problem of the dataset is made to match, and
+    the report says so.
 
     Args:
         path: the folder with `case.json.gz`.
@@ -95,6 +100,7 @@ def import_pglearn(
         )
     if problem is not None:
         check_fits(problem, grid)
+    vary = _varying(folder, chosen, status) if problem is None else vary_of(problem)
     spans: dict[str, list[int]] = {}
     with ExitStack() as stack:
         intake: Intake | None = None
@@ -103,11 +109,11 @@ def import_pglearn(
             files = stack.enter_context(_open_split(folder, split))
             _check_shapes(files, grid, status, split)
             if intake is None:
-                first = _Rows(files, slice(0, CHUNK), grid, status)
+                first = _Rows(files, slice(0, CHUNK), grid, status, problem or acopf(grid, vary=vary))
                 linear = problem is None and _ignores_quadratic(grid, first)
                 if linear:
                     grid = replace(grid, cost=grid.cost * np.array([0.0, 1.0, 1.0]))
-                measured = problem or acopf(grid)
+                measured = problem or acopf(grid, vary=vary)
                 intake = stack.enter_context(
                     Intake(measured, "pglearn", out, rounding=2.0**-24, progress=progress)
                 )
@@ -119,7 +125,8 @@ def import_pglearn(
             began = intake.rows
             total = len(files["input"]["pd"])
             for start in range(0, total, CHUNK):
-                _take(intake, split, _Rows(files, slice(start, min(start + CHUNK, total)), grid, status))
+                part = slice(start, min(start + CHUNK, total))
+                _take(intake, split, _Rows(files, part, grid, status, intake.problem))
                 done += min(CHUNK, total - start)
                 intake.tell(done, None)
             spans[split] = [began, intake.rows]
@@ -132,17 +139,36 @@ def import_pglearn(
 # ---- rows --------------------------------------------------------------------------------------------------
 
 
+def _varying(
+    folder: Path, splits: tuple[str, ...], status: Mapping[str, NDArray[np.bool_]]
+) -> tuple[str, ...]:
+    """Loads, and the statuses that differ from those of the case in some row."""
+    found = {"branch": False, "generator": False}
+    for split in splits:
+        with _open_split(folder, split) as files:
+            for name, kind in _STATUS.items():
+                given = files["input"].get(f"{kind}_status")
+                if given is not None and given.shape[1:] == status[kind].shape:
+                    found[name] |= bool((np.asarray(given) != status[kind]).any())
+    return in_order(found)
+
+
 class _Rows:
     """A slice of a split, in float64."""
 
     def __init__(
-        self, files: Mapping[str, Any], rows: slice, grid: Grid, status: Mapping[str, NDArray[np.bool_]]
+        self,
+        files: Mapping[str, Any],
+        rows: slice,
+        grid: Grid,
+        status: Mapping[str, NDArray[np.bool_]],
+        problem: Problem,
     ) -> None:
         def read(file: str, name: str) -> Array:
             return np.asarray(files[file][name][rows], dtype=np.float64)
 
         self.first = rows.start
-        self.x = np.concatenate([read("input", "pd"), read("input", "qd")], axis=1)
+        parts = {"pd": read("input", "pd"), "qd": read("input", "qd")}
         gen = status["gen"]
         va = read("primal", "va")
         va -= va[:, grid.reference[:1]]
@@ -153,17 +179,23 @@ class _Rows:
         self.seconds = read("meta", "solve_time") if "solve_time" in files["meta"] else None
         words = [_word(value) for value in files["meta"]["termination_status"][rows]]
         self.outcome = np.array([_OUTCOMES.get(w, Outcome.NUMERICAL).value for w in words], dtype=np.int8)
-        self.same = np.ones(len(self.x), dtype=bool)
-        for kind in ("branch", "gen"):
+        self.same = np.ones(len(parts["pd"]), dtype=bool)
+        for name, kind in _STATUS.items():
             if f"{kind}_status" in files["input"]:
+                usual = status[kind]
                 given = np.asarray(files["input"][f"{kind}_status"][rows]) != 0
-                self.same &= (given == status[kind]).all(axis=1)
+                known = ~usual if name in problem.inputs else np.full(len(usual), True)
+                self.same &= (given == usual)[:, known].all(axis=1)
+                parts[name] = given[:, usual].astype(np.float64)
+        self.x = join_inputs(problem, parts)
+        self.on = parts.get("generator", np.ones((len(self.x), grid.n_generators)))
+        self.y[:, : 2 * grid.n_generators] *= np.concatenate([self.on, self.on], axis=1)
 
 
 def _take(intake: Intake, split: str, rows: _Rows) -> None:
     names = [f"{split} row {rows.first + i}" for i in range(len(rows.x))]
     for i in np.flatnonzero(~rows.same):
-        intake.flag(names[i], "it has other branches or generators in service than the case")
+        intake.flag(names[i], "it has other branches or generators in service than the problem lets vary")
     broken = rows.same & ~np.isfinite(rows.x).all(axis=1)
     for i in np.flatnonzero(broken):
         intake.flag(names[i], "its loads are not finite")
@@ -179,7 +211,7 @@ def _ignores_quadratic(grid: Grid, rows: _Rows) -> bool:
     if not grid.cost[:, 0].any() or not solved.any():
         return False
     pg, stated = rows.y[solved, : grid.n_generators], rows.stated[solved]
-    linear = pg @ grid.cost[:, 1] + grid.cost[:, 2].sum()
+    linear = pg @ grid.cost[:, 1] + rows.on[solved] @ grid.cost[:, 2]
     whole = linear + (pg * pg) @ grid.cost[:, 0]
     scale = np.maximum(np.abs(stated), 1.0)
     off_linear, off_whole = (float(np.median(np.abs(cost - stated) / scale)) for cost in (linear, whole))
