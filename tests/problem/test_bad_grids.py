@@ -34,18 +34,17 @@ def _without_loads() -> Tables:
 
 
 BROKEN: dict[str, tuple[Tables, str]] = {
-    "no reference": (_cell(bus=(0, 1, 1)), "island of bus 1: has no reference bus (buses 1, 2, 3)"),
-    "island without reference": (
+    "island without generators": (
         replace(GRID3, branch=GRID3.branch[2:]),
-        "island of bus 2: has no reference bus (buses 2)",
+        "island of bus 2: has load or shunts and no generator in service (buses 2)",
     ),
-    "isolated bus in use": (
-        _cell(bus=(1, 1, 4)),
-        "branch 1: is in service at bus 2, which is of type 4 (isolated)",
+    "references at two angles": (
+        _cell(bus=(2, 1, 3)).edited(bus=(2, 8, 5)),
+        "island of bus 1: buses 1, 3 are all references, at different angles; leave one of them",
     ),
-    "zero impedance": (
-        _cell(branch=(0, 2, 0)).edited(branch=(0, 3, 0)),
-        "branch 1 (1-2): its impedance is zero",
+    "a loop without impedance": (
+        replace(GRID3, branch=GRID3.branch * np.array([1, 1, 0, 0] + 9 * [1.0])).edited(branch=(2, 5, 9)),
+        "branch 3 (1-3): has no impedance and closes a loop of such branches",
     ),
     "crossed active power": (
         _cell(gen=(0, 9, 300)),
@@ -74,17 +73,24 @@ BROKEN: dict[str, tuple[Tables, str]] = {
         replace(GRID3, gencost=GRID3.gencost[:1]),
         "mpc.gencost (line 18): has 1 rows for 2 generators",
     ),
-    "piecewise-linear cost": (
-        replace(GRID3, gencost=[[1, 0, 0, 2, 0, 0, 100, 2000], LINEAR]),
-        "generator 1 (bus 1): has a piecewise-linear cost",
+    "cost that is not convex": (
+        replace(GRID3, gencost=[[1, 0, 0, 3, 0, 0, 100, 2000, 200, 3000], LINEAR]),
+        "generator 1 (bus 1): its piecewise-linear cost is not convex: its slope falls at 100 MW from 20 to 10",
+    ),
+    "cost that goes back": (
+        replace(GRID3, gencost=[[1, 0, 0, 2, 100, 0, 0, 2000], LINEAR]),
+        "generator 1 (bus 1): the points of its piecewise-linear cost must go from less power to more",
     ),
     "cubic cost": (
         replace(GRID3, gencost=[[2, 0, 0, 4, 0.1, 1, 1, 0], LINEAR]),
         "generator 1 (bus 1): has a cost of degree 3",
     ),
-    "cost on reactive power": (
-        replace(GRID3, gencost=[[2, 0, 0, 2, c, 0] for c in (20.0, 30.0, 0.0, 1.0)]),
-        "generator 2 (bus 3): has a cost on reactive power",
+    "cubic cost of reactive power": (
+        replace(
+            GRID3,
+            gencost=[[2, 0, 0, 4, 0, 0, 20, 0], [2, 0, 0, 2, 30, 0, 0, 0]] + 2 * [[2, 0, 0, 4, 1, 0, 0, 0]],
+        ),
+        "generator 2 (bus 3): has a reactive power cost of a degree above 2",
     ),
     "cost that is no number": (
         _cell(gencost=(0, 4, NAN)),
@@ -119,7 +125,14 @@ BROKEN: dict[str, tuple[Tables, str]] = {
         "generators: none is in service",
     ),
     "no loads": (_without_loads(), "loads: none is in service"),
-    "DC line": (replace(GRID3, extra=DC_LINE), "DC lines: 1 in service"),
+    "DC line whose limits cross": (
+        replace(GRID3, extra=DC_LINE.replace("0 100 -10", "200 100 -10")),
+        "DC line 1 (1-3): active power limits are crossed: 200 > 100",
+    ),
+    "DC line to nowhere": (
+        replace(GRID3, extra=DC_LINE.replace("1 3 1", "1 7 1")),
+        "DC line 1: is in service at bus 7, which does not exist",
+    ),
     "storage": (
         replace(GRID3, extra=STORAGE),
         "mpc.storage (line 22): storage units, which the AC-OPF model here does not have",
@@ -183,11 +196,6 @@ TEXTS: dict[str, tuple[str, str, str]] = {
         ".json",
         _edit(lambda d: d["branch"]["1"].update(c_rating_a=-1.0)),
         "branch 1 (1-2): the current limit must not be negative",
-    ),
-    "load at an isolated bus": (
-        ".json",
-        _edit(lambda d: d["bus"]["2"].update(bus_type=4)),
-        "load 1: is in service at bus 2, which is of type 4 (isolated)",
     ),
 }
 

@@ -20,16 +20,21 @@ Numbered = Sequence[tuple[int, Mapping[str, Any]]]
 Prices = NDArray[np.float64]
 
 
-def prices(generators: Numbered, costs: Costs | None, faults: list[Fault]) -> Prices:
-    """`c2, c1, c0` in $/MW^2h, $/MWh and $/h for each generator in service; what is wrong joins `faults`."""
+def prices(
+    generators: Numbered, costs: Costs | None, faults: list[Fault], corners: list[int] | None = None
+) -> Prices:
+    """`c2, c1, c0` in $/MW^2h, $/MWh and $/h for each generator in service; what is wrong joins `faults`.
+
+    Positions of generators whose cost in the file is piecewise linear join `corners`; their row is zero.
+    """
     if costs is None:
-        return _from_file(generators, faults)
+        return _from_file(generators, faults, [] if corners is None else corners)
     if isinstance(costs, (str, os.PathLike)):
         return _from_csv(generators, Path(costs), faults)
     return _from_table(generators, costs, faults)
 
 
-def _from_file(generators: Numbered, faults: list[Fault]) -> Prices:
+def _from_file(generators: Numbered, faults: list[Fault], corners: list[int]) -> Prices:
     found = np.zeros((len(generators), 3))
     missing = []
     for i, (row, generator) in enumerate(generators):
@@ -39,11 +44,8 @@ def _from_file(generators: Numbered, faults: list[Fault]) -> Prices:
             missing.append(where)
             continue
         if cost["model"] != 2:
-            what = "has a piecewise-linear cost; only polynomials up to degree 2 are modelled"
-            faults.append(Fault(where, what))
+            corners.append(i)
             continue
-        if any((generator.get("reactive_cost") or {"coeffs": ()})["coeffs"]):
-            faults.append(Fault(where, "has a cost on reactive power, which is not modelled"))
         terms = [float(c) for c in cost["coeffs"]][: int(cost["ncost"])]
         if not all(np.isfinite(terms)):
             faults.append(Fault(where, "has a cost that is not a finite number"))

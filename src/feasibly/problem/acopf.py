@@ -18,6 +18,7 @@ import numpy as np
 from feasibly.problem.core import Problem
 from feasibly.problem.drawing import BLOCKS, VARY, Draws, GridDrawing, check_vary
 from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.extras import Extras
 from feasibly.problem.grid import Grid
 
 SPREAD = 0.2
@@ -40,7 +41,8 @@ def acopf(
     Equalities: active then reactive power balance of every bus (generation - load - shunts - flows).
     Inequalities: apparent-power limits at the from ends, then the to ends; current limits likewise; upper
     then lower angle differences. Limits enter squared, `(|S|^2 - r^2) / (2 r)`, which is smooth at zero flow
-    and equal to `|S| - r` to first order at the limit; the metrics report `|S| - r` itself.
+    and equal to `|S| - r` to first order at the limit; the metrics report `|S| - r` itself. What a grid has beyond
+    that (`Grid.extras`) adds blocks behind `va` and rows behind those above.
     """
     n, g = grid.n_buses, grid.n_generators
     blocks = {
@@ -53,13 +55,26 @@ def acopf(
     va_low[grid.reference] = va_high[grid.reference] = 0.0
     lower = np.concatenate([grid.pmin, grid.qmin, grid.vmin, va_low])
     upper = np.concatenate([grid.pmax, grid.qmax, grid.vmax, va_high])
+    extras = grid.extras
+    if extras is not None:
+        blocks |= extras.blocks(len(lower))
+        lower, upper = np.concatenate([lower, extras.low]), np.concatenate([upper, extras.high])
     varied = check_vary(vary)
+    if extras is not None and {"generator", "cost"} & set(varied) and extras.touches_generators(g):
+        raise FeasiblyError(
+            f"{grid.name} has generators with piecewise-linear costs, capability curves or power factors; their "
+            "statuses and costs cannot be inputs"
+        )
     inputs, nominal, names = _inputs(grid, varied)
     functions = _functions(grid, blocks, inputs)
     constrained = _has_inequalities(grid)
     start = np.concatenate(
         [_inside(grid.pmin, grid.pmax), _inside(grid.qmin, grid.qmax), np.ones(n), np.zeros(n)]
     )
+    if extras is not None:
+        functions = _with_extras(functions if constrained else functions | _NO_INEQUALITIES, extras, grid)
+        constrained = constrained or bool(extras.n_inequalities)
+        start = np.concatenate([start, extras.start])
     start = np.clip(start, lower, upper)
     buses = grid.bus_id
     spec: dict[str, Any] = {"family": "acopf", "spread": spread, "grid": grid}
@@ -84,7 +99,7 @@ def acopf(
         input_names=[name for names_of in names.values() for name in names_of],
         output_names=[
             *_names("pg", buses[grid.gen_bus]), *_names("qg", buses[grid.gen_bus]),
-            *_names("vm", buses), *_names("va", buses),
+            *_names("vm", buses), *_names("va", buses), *([] if extras is None else extras.names()),
         ],
         blocks=blocks,
         inputs=inputs,
@@ -291,6 +306,23 @@ def _functions(
         "violation": violation,
         "some": some,
     }
+
+
+def _with_extras(functions: dict[str, Any], extras: Extras, grid: Grid) -> dict[str, Any]:
+    """The same functions with further outputs, costs and rows; those of the grid come first."""
+    rated, limited, above, below = (
+        int(np.isfinite(limit).sum()) for limit in (grid.rate, grid.current, grid.angmax, grid.angmin)
+    )
+    return {
+        "objective": extras.objective(functions["objective"]),
+        "equality": extras.equality(functions["equality"]),
+        "inequality": extras.inequality(functions["inequality"]),
+        "violation": extras.inequality(functions["violation"], natural=True),
+        "some": extras.some(functions["some"], 2 * rated + 2 * limited + above + below),
+    }
+
+
+_NO_INEQUALITIES: dict[str, Any] = {"inequality": None, "violation": None, "some": None}
 
 
 def _has_inequalities(grid: Grid) -> bool:

@@ -21,8 +21,8 @@ Ints = NDArray[np.int64]
 Function = Callable[[Any, Any], Any]
 
 BLOCKS = ("pdc_from", "pdc_to", "qdc_from", "qdc_to", "plink", "qlink", "cost_pg", "cost_qg", "cost_pdc")
-"""Blocks of further outputs in their order: power drawn from the grid into a DC line at its from bus, power it delivers at
-its to bus, reactive power it injects at both; power through a branch without impedance; what a piecewise-linear cost
+"""Blocks of further outputs in their order: power drawn from the grid into a DC line at its from bus, power it delivers
+at its to bus, reactive power it injects at both; power through a branch without impedance; what a piecewise-linear cost
 comes to, in units of `money`."""
 
 EQUALITIES = ("DC line losses", "link voltage", "link angle", "power factor")
@@ -70,7 +70,7 @@ class Extras:
         """The extras among `arrays`, if there are any. Raises `KeyError` naming an array that is missing."""
         if not any(key.startswith(PREFIX) for key in arrays):
             return None
-        kept = {}
+        kept: dict[str, Any] = {}
         for f in fields(Extras):
             kind = np.int64 if f.type == "Ints" else np.float64
             kept[f.name] = np.array(arrays[PREFIX + f.name], dtype=kind)
@@ -151,9 +151,7 @@ class Extras:
 
         return inequality
 
-    def some(
-        self, base: Callable[[Ints], Function] | None, count: int
-    ) -> Callable[[Ints], Function] | None:
+    def some(self, base: Callable[[Ints], Function] | None, count: int) -> Callable[[Ints], Function] | None:
         """The rows at some positions alone; the first `count` are those of `base`."""
         if not self.n_inequalities:
             return base

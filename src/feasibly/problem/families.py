@@ -24,6 +24,7 @@ def load_problem(
     *,
     costs: Costs | None = None,
     ignore: str | Sequence[str] = (),
+    dc_lines: str = "free",
     spread: float = SPREAD,
     seed: int = 17,
     vary: str | Sequence[str] = ("load",),
@@ -35,6 +36,7 @@ def load_problem(
         source: `pglib:case57_ieee`, the path of a grid file, or `nonconvex:70,20,50`.
         costs: for grid files without generation costs; see `read_grid`.
         ignore: tables of a MATPOWER file to leave out; see `read_grid`.
+        dc_lines: `"free"`, dispatched within their limits, or `"fixed"` at the set points of the file.
         spread: for grids, how far loads vary around nominal.
         seed: for `nonconvex`, which member of the family.
         vary: for grids, what the input is made of: any of `load`, `branch`, `generator` (statuses), `cost`, `rating`.
@@ -48,7 +50,7 @@ def load_problem(
     """
     text = os.fspath(source)
     if not text.startswith("nonconvex:"):
-        grid = read_grid(text, costs=costs, ignore=ignore)
+        grid = read_grid(text, costs=costs, ignore=ignore, dc_lines=dc_lines)
         for note in grid.warnings:
             warnings.warn(f"{grid.name}: {note}", GridWarning, stacklevel=2)
         return acopf(grid, spread=spread, vary=vary, draws=draws)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
+from feasibly.problem.extras import BLOCKS, EQUALITIES, INEQUALITIES
 from feasibly.problem.grid import Grid
 
 Array = NDArray[np.float64]
@@ -73,6 +74,12 @@ def compute_flows(problem: Problem, grid: Grid, x: Array, y: Array) -> Flows:
     return Flows(from_end.real, from_end.imag, to_end.real, to_end.imag, loading)
 
 
+_COMPONENTS = {
+    name: "generator" if name in ("cost_pg", "cost_qg") else "branch" if name.endswith("link") else "DC line"
+    for name in BLOCKS
+}
+
+
 @dataclass(frozen=True)
 class Limit:
     """One limit of a problem: whose it is, and which."""
@@ -101,6 +108,10 @@ def limits(problem: Problem, grid: Grid | None) -> tuple[list[Limit], list[Limit
         ("va", "bus", grid.bus_id),
     ):
         outputs += [Limit(component, int(number), kind) for number in ids]
+    extras = grid.extras
+    if extras is not None:
+        for kind_number, number in zip(extras.kind, extras.number, strict=True):
+            outputs.append(Limit(_COMPONENTS[BLOCKS[kind_number]], int(number), BLOCKS[kind_number]))
     rated, current = np.isfinite(grid.rate), np.isfinite(grid.current)
     rows = []
     for what, members in (
@@ -112,6 +123,10 @@ def limits(problem: Problem, grid: Grid | None) -> tuple[list[Limit], list[Limit
         ("angle minimum", np.isfinite(grid.angmin)),
     ):
         rows += [Limit("branch", int(number), what) for number in grid.branch_id[members]]
+    if extras is not None:
+        for kind_number, number in zip(extras.less_kind, extras.less_number, strict=True):
+            rows.append(Limit("generator", int(number), INEQUALITIES[kind_number]))
+        rows += [Limit("branch", int(number), "link limit") for number in extras.disc_number]
     return outputs, rows
 
 
@@ -119,4 +134,8 @@ def equality_names(problem: Problem, grid: Grid | None) -> list[str]:
     """What the equalities are called."""
     if grid is None:
         return [f"c{row}" for row in range(problem.n_equalities)]
-    return [f"{kind}_balance_{bus}" for kind in ("p", "q") for bus in grid.bus_id]
+    names = [f"{kind}_balance_{bus}" for kind in ("p", "q") for bus in grid.bus_id]
+    if grid.extras is not None:
+        for kind_number, number in zip(grid.extras.equal_kind, grid.extras.equal_number, strict=True):
+            names.append(f"{EQUALITIES[kind_number].replace(' ', '_')}_{number}")
+    return names

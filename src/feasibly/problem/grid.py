@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.problem.extras import Extras
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -61,6 +63,8 @@ class Grid:
     position: Floats
     """Longitude and latitude a bus, NaN where the file has none."""
     warnings: tuple[str, ...] = field(default=())
+    extras: Extras | None = None
+    """DC lines, branches without impedance, costs with corners and the like; most grids have none."""
 
     @property
     def n_buses(self) -> int:
@@ -84,7 +88,8 @@ class Grid:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Every array by name, for storing; `from_arrays` is the way back."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_ARRAYS}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_ARRAYS}
+        return found if self.extras is None else found | self.extras.arrays()
 
     @staticmethod
     def from_arrays(name: str, base_mva: float, arrays: Mapping[str, NDArray[Any]]) -> Grid:
@@ -92,7 +97,7 @@ class Grid:
         kept: dict[str, Any] = {
             f.name: _frozen(arrays[f.name]) for f in fields(Grid) if f.name not in _NOT_ARRAYS
         }
-        return Grid(name=name, base_mva=float(base_mva), **kept)
+        return Grid(name=name, base_mva=float(base_mva), extras=Extras.from_arrays(arrays), **kept)
 
     @property
     def digest(self) -> str:
@@ -112,7 +117,7 @@ class Grid:
         return y_ff, -series / np.conj(ratio), -series / ratio, y_tt
 
 
-_NOT_ARRAYS = ("name", "base_mva", "warnings")
+_NOT_ARRAYS = ("name", "base_mva", "warnings", "extras")
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
