@@ -198,7 +198,7 @@ def test_capability_curves_cut_corners(tmp_path: Path) -> None:
 
 
 def test_dispatchable_loads_keep_their_power_factor(tmp_path: Path) -> None:
-    problem = _load(_with_generator([0, -10, 0, -40], [0] * 6), tmp_path)
+    problem = _load(_with_generator([0, -10, 0, -40], [0] * 6).edited(branch=(0, 5, 0)), tmp_path)
     _, y = _optimum(problem)
     assert _by(problem, "qg_3", y) == pytest.approx(_by(problem, "pg_3", y) / 4.0, abs=1e-8)
     assert _load(_with_generator([10, -10, 0, -40], [0] * 6), tmp_path, "free.m").n_equalities == 6
