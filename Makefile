@@ -29,6 +29,8 @@ test: export OPENBLAS_NUM_THREADS := 1
 test: export XLA_FLAGS := --xla_cpu_multi_thread_eigen=false
 test: lint
 	@echo "docs" && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
+	@command -v chromium > /dev/null && command -v chromedriver > /dev/null || echo "no browser here, so the" \
+	  "page of feasibly serve is not tested; on Debian: apt install chromium chromium-driver"
 	@echo "tests" && $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 lint: $(VENV)/.dev
@@ -45,7 +47,7 @@ clean:
 # The stamps: a second call finds them newer than what they depend on, and installs nothing.
 $(VENV)/.demo: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "installing feasibly and what it needs into $(VENV) (a minute or two, once)"
-	@$(INSTALL) -e ".[pglib,report]"
+	@$(INSTALL) -e ".[pglib,report,serve]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt

@@ -294,6 +294,7 @@ def _suggest(out: Path, report: Path | None, seconds: float) -> None:
         f"feasibly predict {out / MODEL} {out / LOADS} --out dispatch.csv": "answer loads from a file",
         "feasibly label GRID --count 640 --out data.zarr": "solve examples of a grid of your own",
         "feasibly train data.zarr --budget 60 --out model": "and learn from them",
+        f"feasibly serve {out / MODEL}": "then open http://127.0.0.1:8000 and move the loads of this grid",
     }
     widest = max(map(len, commands))
     show(*(f"  {command:<{widest}}  # {what}" for command, what in commands.items()))

@@ -43,6 +43,9 @@ class Desk:
             self._opened = True
         except FeasiblyError as error:
             failed(error)
+        except Exception as error:
+            log.error("a model could not be loaded", exc_info=error)
+            failed(FeasiblyError(f"a model could not be loaded: {type(error).__name__}: {error}"))
 
     def not_ready(self) -> str:
         """Why requests should go elsewhere; empty when they need not."""
@@ -79,7 +82,7 @@ class Desk:
             self.shelf.loading.add(name)
             try:
                 served = await _beside(self.shelf.open, name)
-            except FeasiblyError as error:
+            except Exception as error:
                 self.shelf.troubles[name] = str(error)
                 raise
             finally:

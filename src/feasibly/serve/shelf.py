@@ -18,6 +18,7 @@ from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
 from feasibly.problem.grid import Grid
+from feasibly.problem.sampling import sample
 from feasibly.proxy import Proxy
 from feasibly.serve.batching import How
 
@@ -78,11 +79,8 @@ class Served:
     def warm(self, sizes: Sequence[int] = WARM) -> None:
         """Compile what answering needs, by answering batches of these sizes."""
         began = time.perf_counter()
-        generator = np.random.Generator(np.random.Philox(key=0))
-        low, high = self.range
         for rows in sizes:
-            x = low + generator.random((rows, self.problem.n_inputs)) * (high - low)
-            self.predict(x, How())
+            self.predict(sample(self.problem, rows), How())
         self.warm_seconds = time.perf_counter() - began
 
     @property

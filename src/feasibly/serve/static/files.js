@@ -62,6 +62,7 @@ export class Files {
     by("file-rows").replaceChildren();
     try {
       const found = await talk(`${at(model.name, "table")}?answer=${state.answer}`, await file.text(), { text: true });
+      this.csv = found.csv;
       const count = found.outcome.length;
       const usable = found.outcome.filter((name) => name === "OK").length;
       const save = make("a", { class: "button", id: "download", download: file.name.replace(/(\.csv)?$/i, "-answers.csv"), href: URL.createObjectURL(new Blob([found.csv], { type: "text/csv" })) }, "Download the answers");

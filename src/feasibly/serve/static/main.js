@@ -22,7 +22,7 @@ const files = new Files((x) => useRow(x));
 const map = new GridMap(by("map"), { picked: (i) => pick(i), toggled: (i) => toggleBranch(i) });
 
 // For tests, and for whoever is curious: what is shown, and how long frames took to draw.
-window.feasibly = { get state() { return state; }, get seen() { return seen; }, get model() { return model; }, map, settled: 0 };
+window.feasibly = { get state() { return state; }, get seen() { return seen; }, get model() { return model; }, map, files, settled: 0 };
 
 const status = (words, bad = false) => { by("status").textContent = words; by("status").classList.toggle("bad", bad); };
 
