@@ -3,7 +3,8 @@
     python benchmarks/serve_load.py MODEL --seconds 600 --json benchmarks/results/serve_load.json
 
 The clients are one process beside the server, on the same machine, each with a connection of its own that asks again
-as soon as it is answered (`--rate 0`), or all together at a rate. Latency is what a client sees, from the first byte sent to the last received.
+as soon as it is answered (`--rate 0`), or all together at a rate. Latency is what a client sees, from the first byte
+sent to the last received.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _get(path: str) -> bytes:
 
 
 def _post(path: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
@@ -249,7 +250,7 @@ def main() -> None:
             again.append(server.ready_seconds)
         status = server.stop()
     found = {
-        "about": "One row a request, conditioned, clients and server on the same machine. Made by benchmarks/serve_load.py.",
+        "about": "One row a request, conditioned; clients and server on one machine. By benchmarks/serve_load.py.",
         "note": given.note,
         "model": given.model.name,
         "machine": describe_machine(),

@@ -38,9 +38,10 @@ def wait_until_ready(client: TestClient) -> None:
 
 
 @pytest.fixture(scope="session")
-def desk(shelved: Path) -> Desk:
-    """Two models: a grid from a folder, and a user's own problem."""
-    return make_desk(Shelf([shelved], {"toy": trained("toy")[0]}, warm=(1,)), rows=64, body_bytes=200_000)
+def desk() -> Desk:
+    """Two models: a grid, and a user's own problem. What the tests' own calls compile serves both."""
+    models = {name: trained(name)[0] for name in ("grid3", "toy")}
+    return make_desk(Shelf((), models, warm=(1,)), rows=64, body_bytes=200_000)
 
 
 @pytest.fixture(scope="session")

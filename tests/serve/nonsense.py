@@ -131,7 +131,8 @@ def _anywhere(g: random.Random, model: str) -> bytes:
     path = g.choice([
         "/", "/docs", "/static/main.js", "/static/../app.py", "/static/%2e%2e%2fapp.py", "/v2", "/v2/models/", "//",
         f"/v2/models/{model}", f"/v2/models/{model}/ready", "/v2/models/%00/infer", f"/models/{model}/page", "/metrics",
-        "/v2/repository/models/..%2f..%2fetc/load", "/v2/repository/index", "/models/" + "a" * 3000, "/%ff%fe", "/?" + "q=1&" * 50,
+        "/v2/repository/models/..%2f..%2fetc/load", "/v2/repository/index", "/models/" + "a" * 3000, "/%ff%fe",
+        "/?" + "q=1&" * 50,
     ])  # fmt: skip
     return _request(g.choice(METHODS), path, g.choice([b"", b"{}", b"\x00" * 20]))
 
@@ -140,7 +141,8 @@ def _headers(g: random.Random, model: str) -> bytes:
     extra = g.choice([
         "Host: attacker.example\r\n", "Host: [::1\r\n", "Host:\r\n", "Origin: null\r\nHost: localhost\r\n",
         "Content-Length: 5\r\nContent-Length: 5\r\n", "Content-Length: -1\r\n", "Content-Length: 99999999999\r\n",
-        "Authorization: Bearer \u00ff\r\n", "Content-Type: \u00ff\r\n", "Accept: text/csv\r\n", "Transfer-Encoding: chunked\r\n",
+        "Authorization: Bearer \u00ff\r\n", "Content-Type: \u00ff\r\n", "Accept: text/csv\r\n",
+        "Transfer-Encoding: chunked\r\n",
         "Origin: http://[\r\n", "Expect: 100-continue\r\n", "Upgrade: websocket\r\n", "X: " + "y" * 3000 + "\r\n",
     ])  # fmt: skip
     return _request(g.choice(("GET", "POST")), f"/models/{model}/answer", b"{}", extra)

@@ -169,7 +169,7 @@ def test_models_come_and_go_from_named_folders_alone(shelved: Path, tmp_path: Pa
     folder = tmp_path / "models"
     shutil.copytree(shelved / "grid3", folder / "first")
     shutil.copytree(shelved / "grid3", tmp_path / "elsewhere")
-    desk = make_desk(Shelf([folder], warm=(1,)))
+    desk = make_desk(Shelf([folder], warm=()))
     with TestClient(build_app(desk, lambda error: None), base_url="http://127.0.0.1") as client:
         wait_until_ready(client)
         states = client.post("/v2/repository/index").json()

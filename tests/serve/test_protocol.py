@@ -104,7 +104,7 @@ def test_concurrent_requests_share_batches_and_get_their_own_rows(client: TestCl
     assert desk.batcher.waiting == 0
 
 
-def test_many_rows_come_back_in_order(shelved) -> None:
+def test_many_rows_come_back_in_order() -> None:
     """More rows than a batch holds are answered in several."""
     from feasibly.serve.app import build_app
     from feasibly.serve.shelf import Shelf
@@ -112,7 +112,7 @@ def test_many_rows_come_back_in_order(shelved) -> None:
 
     proxy, _ = trained("grid3")
     x = fb.sample(proxy.problem, 40, seed=9)
-    desk = make_desk(Shelf([shelved], warm=(1,)), batch_rows=16)
+    desk = make_desk(Shelf((), {"grid3": proxy}, warm=(1,)), batch_rows=16)
     with TestClient(build_app(desk, lambda error: None), base_url="http://127.0.0.1") as client:
         wait_until_ready(client)
         np.testing.assert_allclose(outputs(infer(client, x))["y"], proxy.predict(x).y, atol=1e-5)

@@ -55,6 +55,9 @@ def serve(
         float,
         typer.Option("--seconds", metavar="S", min=0.1, help="The longest a request may take; then 503."),
     ] = 30.0,
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", min=1, help="The most rows answered at once.")
+    ] = 256,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -82,7 +85,9 @@ def serve(
         token_file=token_file,
         hosts=allow_host or (),
         origins=allow_origin or (),
-        limits=Limits(body_bytes=body << 20, rows=rows, queued_rows=max(queue, rows), seconds=seconds),
+        limits=Limits(
+            body_bytes=body << 20, rows=rows, queued_rows=max(queue, rows), seconds=seconds, batch_rows=batch
+        ),
         cache=cache,
         started=lambda address: say(f"listening on {address}; loading models"),
     )

@@ -57,11 +57,14 @@ def serve(
     from feasibly.serve.app import build_app
     from feasibly.serve.desk import Desk
     from feasibly.serve.guard import read_token
-    from feasibly.serve.shelf import Shelf
+    from feasibly.serve.shelf import WARM, Shelf
 
     token = None if token_file is None else read_token(Path(token_file))
     limits = limits or Limits()
-    shelf = Shelf((), models) if isinstance(models, Mapping) else Shelf([Path(path) for path in models])
+    warm = [rows for rows in WARM if rows <= limits.batch_rows]
+    named = models if isinstance(models, Mapping) else {}
+    folders = [] if isinstance(models, Mapping) else [Path(path) for path in models]
+    shelf = Shelf(folders, named, warm=warm)
     listening = _listen(host, port)
     troubles: list[FeasiblyError] = []
 
