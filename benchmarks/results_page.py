@@ -161,7 +161,7 @@ def short_table(comparisons: Documents, grids_only: bool = False) -> list[str]:
     if not lines:
         return ["No comparison has been kept yet."]
     return [
-        "| Problem | Labels | Gap % | Max equality | Max inequality | Feasible | Labelling + training | An instance | "
+        "| Problem | Labels | Gap % | Max eq. | Max ineq. | Feasible | Labels + training | An instance | "
         "Solver |",
         "|---|" + "---:|" * 8,
         *lines,
