@@ -22,7 +22,7 @@ def _drawn(formula: str, *, block: bool = False) -> tuple[str, ElementTree.Eleme
 
 
 def test_inline_formulas_with_signs_that_html_escapes() -> None:
-    made, math = _drawn(r"a &lt; b &amp; c")
+    made, math = _drawn(r"a &lt; b")
     assert math.get("display") == "inline"
     assert "&lt;" in made or "&#x0003C;" in made
     assert "formula" not in made
