@@ -224,7 +224,7 @@ class Problem:
     def bounds(self, x: ArrayLike) -> tuple[Array, Array]:
         """Lower and upper bounds for every row: two arrays of shape `(rows, n_outputs)`."""
         x, _ = self.check_rows(x, check=False)
-        if self.limits.functions is None:
+        if self.limits.functions is None or not len(x):
             shape = (len(x), self.n_outputs)
             return np.broadcast_to(self.lower, shape), np.broadcast_to(self.upper, shape)
         found = self._run(self._bounds_compiled, x, x)
