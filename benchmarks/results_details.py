@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from feasibly.proxy import DEFAULT_METHOD
 from feasibly.report.beside import HOW_TO_READ, Line, beside_sheet, count_verdicts, put_beside
 from feasibly.report.files import ReportError, read_json
 from feasibly.report.published import METRICS, PublishedTable, find_table
 from feasibly.report.render import TIE, duration, figure, notes_of, preparation, sheet_of
 from feasibly.report.sheet import to_markdown
+from feasibly.train.registry import DEFAULT_METHOD
 
 LONGEST = 16
 """A list with more entries than this is counted, not printed."""

@@ -1,5 +1,6 @@
 """Fitting, saving, loading and evaluating, as a user does it."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -144,7 +145,7 @@ def test_missing_model_and_foreign_data(grid, toy, tmp_path):
         fb.fit(proxy.problem, toy[1])
     with pytest.raises(fb.FeasiblyError, match="no method 'magic'"):
         fb.fit(proxy.problem, grid[1], "magic")
-    with pytest.raises(fb.FeasiblyError, match="has no settings"):
+    with pytest.raises(fb.FeasiblyError, match="no setting 'depth'"):
         fb.fit(proxy.problem, grid[1], "ridge", depth=3)
 
 
@@ -178,10 +179,74 @@ def test_a_budget_too_small_for_the_default_is_kept_and_gives_ridge() -> None:
     problem = fb.load_problem("pglib:case14_ieee")
     data = fb.label(problem, fb.sample(problem, 30, seed=0), jobs=1)
     proxy = fb.fit(problem, data, budget=0.5)
-    assert proxy.model.kind == "linear"
+    assert (proxy.method, proxy.model.kind, proxy.record.asked) == ("ridge", "linear", "response")
+    assert proxy.record.label == "ridge (no time for response)"
+    with pytest.raises(fb.FeasiblyError, match="larger budget"):
+        proxy.predict(data.x[:3])
     assert np.isfinite(proxy.predict(data.x[:3], "mean").y).all()
-    assert "too small" in proxy.record.note
-    assert "ridge" in proxy.record.note
+    assert "no time to prepare conditioning" in proxy.record.note
+    assert "instead of response" in proxy.record.note
+
+
+@pytest.mark.parametrize("method", fb.METHODS)
+def test_every_method_tells_how_it_stands_and_keeps_a_tiny_budget(toy, method):
+    problem, data, _ = toy
+    moments = []
+    proxy = fb.fit(problem, data, method, labels=40, budget=1e-9, progress=moments.append)
+    assert (proxy.method, proxy.calibration) == (method if method in ("ridge", "gp") else "ridge", None)
+    assert "mean and svp only" in proxy.record.note
+    assert {moment.method for moment in moments} <= {method}
+    assert np.isfinite(proxy.predict(data.x, "mean").y).all()
+
+
+def test_what_is_registered_can_be_fitted_and_is_listed(toy, monkeypatch):
+    from feasibly.train import registry
+
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    problem, data, _ = toy
+    ridge = registry.find("ridge")
+    registry.register(dataclasses.replace(ridge, name="ridge-again", summary="once more"))
+    proxy = fb.fit(problem, data, "ridge-again", labels=40, budget=1e-9)
+    assert proxy.method == "ridge-again"
+    assert "ridge-again" in fb.METHODS
+    assert fb.METHODS[-1] == "ridge-again"
+
+
+def test_what_a_method_cannot_honour_is_refused(toy):
+    problem, data, _ = toy
+    for wrong, sentence in (
+        ({"trials": 3}, "leave trials out"),
+        ({"steps": []}, "leave steps out"),
+        ({"unlabelled": 7}, "leave unlabelled out"),
+        ({"depth": 3}, "no setting 'depth'"),
+        ({"budget": float("inf")}, "finite"),
+        ({"budget": float("nan")}, "finite"),
+        ({"budget": -1.0}, "positive"),
+        ({"labels": 1}, "too few"),
+    ):
+        with pytest.raises(fb.FeasiblyError, match=sentence):
+            fb.fit(problem, data, "ridge", **({"labels": 40} | wrong))
+
+
+def test_an_interrupted_fit_gives_what_there_is(toy):
+    problem, data, _ = toy
+
+    def at(stage):
+        def progress(moment):
+            if moment.stage == stage:
+                raise KeyboardInterrupt
+
+        return progress
+
+    early = fb.fit(problem, data, labels=40, budget=300.0, progress=at("constants of conditioning"))
+    assert (early.method, early.record.asked, early.calibration) == ("ridge", "response", None)
+    assert "interrupted" in early.record.note
+    middle = fb.fit(problem, data, labels=40, budget=300.0, progress=at("response"))
+    assert (middle.method, middle.calibration is None) == ("ridge", False)
+    late = fb.fit(problem, data, labels=40, budget=300.0, progress=at("pseudo-labels"))
+    assert late.method == "response"
+    assert "interrupted" in late.record.note
+    assert late.record.train_seconds >= sum(v for k, v in late.record.seconds.items() if k != "total") - 1e-6
 
 
 def test_a_proxy_of_correlated_loads_knows_their_range():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from feasibly.data.label import label
     from feasibly.data.opfdata import import_opfdata
     from feasibly.data.pglearn import import_pglearn
+    from feasibly.fitting import fit
     from feasibly.interop.pandapower import from_pandapower
     from feasibly.interop.pypsa import from_pypsa
     from feasibly.measure.metrics import Metrics
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from feasibly.problem.families import load_problem
     from feasibly.problem.nonconvex import nonconvex
     from feasibly.problem.sampling import sample
-    from feasibly.proxy import DEFAULT_METHOD, METHODS, Evaluation, Proxy, evaluate, evaluate_proxy, fit
+    from feasibly.proxy import Evaluation, Proxy, evaluate, evaluate_proxy
     from feasibly.report.compare import Comparison, compare
     from feasibly.report.html import write_report
     from feasibly.timeseries import TimeSeries, run_timeseries
+    from feasibly.train.registry import DEFAULT_METHOD, METHODS
 
 _HOMES = {
     "ANSWERS": "feasibly.answer.ladder",
@@ -54,18 +56,18 @@ _HOMES = {
     "load_problem": "feasibly.problem.families",
     "nonconvex": "feasibly.problem.nonconvex",
     "sample": "feasibly.problem.sampling",
-    "DEFAULT_METHOD": "feasibly.proxy",
-    "METHODS": "feasibly.proxy",
+    "DEFAULT_METHOD": "feasibly.train.registry",
+    "METHODS": "feasibly.train.registry",
     "Evaluation": "feasibly.proxy",
     "Proxy": "feasibly.proxy",
     "evaluate": "feasibly.proxy",
     "evaluate_proxy": "feasibly.proxy",
-    "fit": "feasibly.proxy",
     "TimeSeries": "feasibly.timeseries",
     "run_timeseries": "feasibly.timeseries",
     "Comparison": "feasibly.report.compare",
     "compare": "feasibly.report.compare",
     "write_report": "feasibly.report.html",
+    "fit": "feasibly.fitting",
 }
 
 __all__ = [

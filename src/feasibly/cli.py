@@ -5,7 +5,6 @@ Nothing heavy is imported before a command runs, so that `feasibly --help` answe
 
 from __future__ import annotations
 
-import sys
 import traceback
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from feasibly._cli.certify_command import certify
 from feasibly._cli.console import say
 from feasibly._cli.demo import demo
 from feasibly._cli.serve_command import serve
+from feasibly._cli.train_command import train
 from feasibly._version import __version__
 from feasibly.problem.errors import FeasiblyError
 
@@ -117,10 +117,12 @@ app.command("demo", short_help="the main job on defaults, in under two minutes")
 app.command("case", short_help="show what a grid file holds")(data_commands.case)
 app.command("label", short_help="draw instances and solve them")(data_commands.label)
 app.add_typer(_importers, name="import", short_help="import solved instances")
-app.command("train", short_help="learn a proxy from solved instances")(model_commands.train)
-app.command("predict", short_help="answer the rows of a file")(model_commands.predict)
-app.command("evaluate", short_help="measure answers against solved instances")(model_commands.evaluate)
-app.command("certify", short_help="say what may be promised of the answers")(certify)
+app.command("train", short_help="learn a proxy from solved instances")(train)
+app.command("predict", short_help="answer the rows of a file")(signals.apart(model_commands.predict))
+app.command("evaluate", short_help="measure answers against solved instances")(
+    signals.apart(model_commands.evaluate)
+)
+app.command("certify", short_help="say what may be promised of the answers")(signals.apart(certify))
 app.command("compare", short_help="every method and answer in one table")(report_commands.compare)
 app.command("serve", short_help="answers over HTTP, and a page to ask for them")(serve)
 app.command("reproduce", short_help="the paper's tables and figures, by name")(report_commands.reproduce)
@@ -129,10 +131,14 @@ app.command("reproduce", short_help="the paper's tables and figures, by name")(r
 def main() -> None:
     """Run the command line and leave with its status."""
     signals.install()
+    code: Any = 0
     try:
         app(prog_name="feasibly")
     except KeyboardInterrupt:
-        sys.exit(signals.status())
+        code = signals.status()
+    except SystemExit as leaving:
+        code = leaving.code
+    signals.leave(code if isinstance(code, int) else 0 if code is None else BUG)
 
 
 if __name__ == "__main__":

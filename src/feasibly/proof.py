@@ -71,7 +71,7 @@ class Prover:
     @staticmethod
     def train(proxy: Proxy, *, labels: int = LABELS, budget: float = BUDGET, seed: int = 0) -> Prover:
         """Solve some relaxations and learn their multipliers."""
-        from feasibly.proxy import fit
+        from feasibly.fitting import fit
 
         loose = np.zeros(0, dtype=np.int64)
         count = min(TRIAL, labels)

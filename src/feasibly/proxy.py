@@ -11,19 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly._codec import record
-from feasibly.answer.calibrate import calibrate
-from feasibly.answer.calibration import Calibration, Labels
+from feasibly.answer.calibration import Calibration
 from feasibly.answer.driver import Driver
 from feasibly.answer.ladder import DRAWS, TOLERANCE, Ladder, Leverage
 from feasibly.answer.record import Answer
 from feasibly.data.dataset import Dataset
-from feasibly.data.schema import versions_now
 from feasibly.measure.metrics import Metrics, Rows, measure_rows, summarise
 from feasibly.model.belief import Model
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
-from feasibly.problem.sampling import input_range, sample
-from feasibly.train.clock import Clock
 
 if TYPE_CHECKING:
     from feasibly.certificate import Certificate
@@ -31,18 +27,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-DEFAULT_METHOD = "response"
-CLOSED = ("ridge", "gp", "response")
-LEARNT = (
-    "mae", "mse", "mae-penalty", "mse-penalty", "lagrangian-dual", "supervised-bnn", "sandwich-bnn", "sandwich-dnn",
-)  # fmt: skip
-METHODS = (*CLOSED[:2], *LEARNT, CLOSED[2])
-
 LONG = 120.0
-UNLABELLED = 4
-"""Unlabelled inputs drawn for each label unless told."""
-
-_UNLABELLED_SEED = 1 << 40
 
 
 @record("training")
@@ -64,6 +49,18 @@ class TrainingRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    asked: str = ""
+    """The method that was asked for, where there was no time for it and `method` says what it is instead."""
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the model is another than the one that was asked for."""
+        return bool(self.asked) and self.asked != self.method
+
+    @property
+    def label(self) -> str:
+        """The method in one or two words, for first lines and tables: `ridge (no time for response)`."""
+        return f"{self.method} (no time for {self.asked})" if self.stands_in else self.method
 
 
 class Proxy:
@@ -125,7 +122,8 @@ class Proxy:
     def _make_driver(self) -> Driver:
         if self.calibration is None:
             raise FeasiblyError(
-                f"this {self.method} proxy was made without the constants for conditioning; train it again"
+                f"this {self.method} proxy was made without the constants of conditioning; ask for the mean, or train "
+                "it again with a larger budget"
             )
         return Driver(self.problem, self.calibration, self.model.covariance)
 
@@ -240,146 +238,6 @@ class Proxy:
         return f"Proxy({self.problem.name!r}, method={self.method!r}, labels={self.record.labels})"
 
 
-def fit(
-    problem: Problem,
-    data: Dataset,
-    method: str = DEFAULT_METHOD,
-    *,
-    budget: float = 60.0,
-    seed: int = 0,
-    labels: int | None = None,
-    unlabelled: int | None = None,
-    trials: int = 1,
-    progress: Callable[[Any], None] | None = None,
-    steps: Any = None,
-    **settings: Any,
-) -> Proxy:
-    """Train a proxy for `problem` from the labels in `data`.
-
-    Args:
-        problem: what is optimised; must be the problem of `data`.
-        data: labelled rows. The first `labels` solved ones are used, validation included; all unless told.
-        method: one of `METHODS`.
-        budget: wall-clock seconds for everything, compilation and all trials included.
-        seed: the same seed and the same number of steps give the same proxy.
-        unlabelled: how many inputs to draw without solving them; four times the labels unless told.
-        trials: how many times to train; the best on the validation labels is kept.
-        progress: called now and then with a record of how training stands.
-        steps: the recorded steps of another run, to repeat it instead of watching the clock.
-        settings: of the method, by name.
-
-    Examples:
-        The nearest point to `x` in a box, with answers known in closed form:
-
-        >>> problem = fb.Problem(
-        ...     lambda x, y: ((y - x) ** 2).sum() + 1.0, [0.0, 0.0], [1.0, 1.0], box=([-1.0, -1.0], [2.0, 2.0])
-        ... )
-        >>> x = fb.sample(problem, 100, seed=0)
-        >>> data = fb.Dataset.from_arrays(problem, x, x.clip(0.0, 1.0))
-        >>> proxy = fb.fit(problem, data, "ridge", labels=40)
-        >>> answer = proxy.predict([[0.25, 1.5]])
-        >>> answer.y.round(3)
-        array([[0.25, 1.  ]])
-        >>> answer.outcomes()
-        {'OK': 1}
-    """
-    if method not in METHODS:
-        raise FeasiblyError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
-    if data.problem.fingerprint != problem.fingerprint:
-        raise FeasiblyError(f"the data belong to another problem ({data.problem.name}) than {problem.name}")
-    clock = Clock(budget)
-    chosen = data.split(labels, validation=0.0).train
-    if len(chosen) < 2:
-        raise FeasiblyError(f"{len(chosen)} labels are too few to learn from; label more rows")
-    rows = _labels(data, chosen)
-    count = UNLABELLED * len(chosen) if unlabelled is None else int(unlabelled)
-    drawing = data.provenance.drawing(problem)
-    inputs = sample(problem, count, seed=_UNLABELLED_SEED + seed, **drawing)
-    if method in CLOSED:
-        if settings:
-            raise FeasiblyError(f"{method} has no settings, so {', '.join(sorted(settings))} cannot be set")
-        model, driver, extra = _fit_closed(problem, method, rows, inputs, clock, seed)
-        history: tuple[Mapping[str, Any], ...] = ()
-        taken: tuple[Mapping[str, Any], ...] = ()
-        note = extra.pop("note", "")
-        shown = extra
-    else:
-        from feasibly.train.registry import train
-        from feasibly.train.task import Task
-
-        task = Task.split(problem, rows.x, rows.y, unlabelled=inputs, seed=seed)
-        trained = train(
-            task,
-            method,
-            max(clock.left, 1e-3),
-            settings=settings or None,
-            trials=trials,
-            replay=steps,
-            progress=progress,
-        )
-        model, note = trained.model, trained.note
-        history, taken = tuple(trained.history), tuple(trained.steps)
-        shown = dict(trained.settings)
-        driver = None
-        clock.book({name: spent for name, spent in trained.seconds.items() if name not in ("other", "total")})
-    train_seconds = clock.elapsed
-    if driver is None:
-        # The constants of conditioning belong to answering, not to learning, and are the same work for every method.
-        with clock.account("conditioning"):
-            driver = calibrate(problem, rows, model.covariance, seed=seed, seconds=max(clock.left, 30.0))
-    record = TrainingRecord(
-        method=method,
-        labels=len(chosen),
-        unlabelled=0 if method in ("ridge", "gp") else count,
-        budget_seconds=float(budget),
-        train_seconds=train_seconds,
-        seed=int(seed),
-        trials=int(trials),
-        seconds=clock.accounts(),
-        history=history,
-        steps=taken,
-        settings=shown,
-        note=note,
-        versions=versions_now(),
-    )
-    box = input_range(problem, **drawing)
-    box = input_range(problem, **drawing)
-    return Proxy(
-        problem,
-        model,
-        record,
-        keys=data.keys[chosen],
-        calibration=driver.calibration,
-        driver=driver,
-        box=box,
-        leverage=None if box is not None else Leverage.of(rows.x),
-    )
-
-
-def _labels(data: Dataset, rows: NDArray[np.int64]) -> Labels:
-    x, y, objective = data.x[rows], data.y[rows], data.objective[rows]
-    duals = None if data.duals is None else data.duals.take(rows)
-    seconds = data.seconds[rows]
-    usual = float(np.mean(seconds)) if np.isfinite(seconds).all() and seconds.any() else None
-    return Labels(x, y, objective, duals if duals is not None and duals.known.all() else None, usual)
-
-
-def _fit_closed(
-    problem: Problem, method: str, rows: Labels, inputs: Array, clock: Clock, seed: int
-) -> tuple[Model, Driver | None, dict[str, Any]]:
-    if method == "response":
-        from feasibly.train.response import train_response
-
-        return train_response(problem, rows, inputs, clock, seed)
-    if method == "ridge":
-        from feasibly.model.linear import fit_ridge
-
-        return fit_ridge(rows.x, rows.y), None, {}
-    from feasibly.model.kernel import fit_gp
-
-    return fit_gp(rows.x, rows.y), None, {}
-
-
 # ---- measuring ------------------------------------------------------------------------------------------
 
 
@@ -399,6 +257,7 @@ class Evaluation:
         record = self.proxy.record
         return {
             "method": record.method,
+            **({"asked": record.asked} if record.stands_in else {}),
             "answer": self.which,
             "labels": record.labels,
             "unlabelled": record.unlabelled,

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
 from feasibly.data.label import label
+from feasibly.fitting import fit
 from feasibly.interop._pandapower_profiles import profile_inputs, read_profiles
 from feasibly.interop.pandapower import from_pandapower
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
-from feasibly.proxy import DEFAULT_METHOD, Proxy, fit
+from feasibly.proxy import Proxy
+from feasibly.train.registry import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -40,7 +40,7 @@ def text(*words: object) -> str:
 
 
 def test_help_names_the_methods_and_answers_there_are() -> None:
-    assert tuple(METHODS.split(", ")) == fb.METHODS
+    assert METHODS.split(", ") == list(fb.METHODS)
     assert tuple(ANSWERS.split(", ")) == fb.ANSWERS
     assert f"[default: {fb.DEFAULT_METHOD}]" in text("train", "--help")
 

@@ -147,6 +147,46 @@ def test_ctrl_c_while_training_saves_the_best_so_far(home: Path, tmp_path: Path)
     assert (record.method, record.unlabelled) == ("mse", 10)
 
 
+def test_a_signal_before_anything_was_learnt_saves_ridge(home: Path, tmp_path: Path) -> None:
+    """While the default compiles, where no exception could get in: another thread has what there is."""
+    words = ("train", home / "rows", "--budget", 300, "--out", tmp_path / "model")
+    process = start(*words, folder=tmp_path, before=BEHIND)
+    assert process.stderr is not None
+    while process.poll() is None and "[" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    status, out, err = ended(process)
+    assert status == 143, err
+    assert "ridge" in out
+    assert "training cannot be resumed" in err
+    record = fb.Proxy.load(tmp_path / "model").record
+    assert (record.method, record.asked) == ("ridge", "response")
+    assert "interrupted" in record.note
+
+
+def test_a_signal_while_answering_leaves_nothing_behind(home: Path, tmp_path: Path) -> None:
+    x = np.random.Generator(np.random.Philox(key=2)).uniform(-1.0, 1.0, (3000, 3))
+    write_table(tmp_path / "in.parquet", {f"x{i}": x[:, i] for i in range(3)})
+    words = (
+        "predict",
+        home / "model",
+        tmp_path / "in.parquet",
+        "--answer",
+        "solved",
+        "--out",
+        tmp_path / "out.csv",
+    )
+    process = start(*words, folder=tmp_path)
+    assert process.stderr is not None
+    while process.poll() is None and "answering" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    status, out, err = ended(process)
+    assert (status, out) == (130, ""), err
+    assert "interrupted" in err
+    assert os.listdir(tmp_path) == ["in.parquet"]
+
+
 def test_killed_while_writing_answers(home: Path, tmp_path: Path) -> None:
     """At the moment the answers are being written: what was there before is still there, whole."""
     x = np.random.Generator(np.random.Philox(key=2)).uniform(-1.0, 1.0, (60_000, 3))

@@ -28,7 +28,7 @@ def test_a_table_is_made_apart_and_says_its_scale(reproduced: Reproduction, out:
     ]
     assert not any(line.failed for line in part.lines)
     rows = part.comparison.rows
-    assert {(row["labels"], row["count"], row["budget_seconds"]) for row in rows} == {(LABELS, TESTS, 20.0)}
+    assert {(row["labels"], row["count"], row["budget_seconds"]) for row in rows} == {(LABELS, TESTS, 500.0)}
     assert part.comparison.info["cores_used"] == 1
     assert any("scale 0.5" in words for words in reproduced.said)
     names = {path.name for path in reproduced.files}

@@ -14,11 +14,12 @@ from feasibly.train import driver
 from feasibly.train.clock import Clock, Pace
 from feasibly.train.driver import Learner, Stage, Validation, drive
 from feasibly.train.task import Task, Trained
+from feasibly.train.training import Request
 from tests.problems import CASES, make
 
 
 class Fixed(Model):
-    kind = "fixed"
+    kind = "fixed"  # type: ignore[assignment]
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -26,13 +27,6 @@ class Fixed(Model):
 
     def predict(self, x):
         return Belief(np.full((len(x), 2), self.value), np.zeros((len(x), 2)))
-
-    def state(self):
-        return {}, {}
-
-    @classmethod
-    def restore(cls, settings, arrays):
-        raise NotImplementedError
 
 
 class FakeTime:
@@ -125,10 +119,11 @@ def _drive(
         }
 
     clock = Clock(budget, time)
-    options = {"compile_cost": 0.0, "fallback": lambda: Fixed(-1.0)} | options
+    cost, make = options.pop("compile_cost", 0.0), options.pop("make", lambda: learner)
+    request = Request(_task(), "walker", None, clock, **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver._Run, "compile", compile_with_time)
-        done = drive(_task(), lambda: learner, clock, name="walker", settings={}, **options)
+        done = drive(request, make, compile_cost=cost)
     return done, clock
 
 
@@ -216,7 +211,8 @@ def test_interrupting_keeps_the_best_so_far():
     seen = []
 
     def progress(moment):
-        seen.append(moment)
+        if moment.step:  # before that, it compiles
+            seen.append(moment)
         if len(seen) == 4:
             raise KeyboardInterrupt
 
@@ -234,17 +230,15 @@ def test_interrupting_before_anything_is_learnt_gives_the_closed_form():
     def stop():
         raise KeyboardInterrupt
 
-    done = drive(
-        _task(), stop, Clock(10.0), name="walker", settings={}, fallback=lambda: Fixed(-1.0), compile_cost=0.0
-    )
-    assert done.model.value == -1.0
+    done, _ = _drive(10.0, make=stop)
+    assert (done.method, done.model.kind) == ("ridge", "linear")
     assert "interrupted" in done.note
     assert "ridge" in done.note
 
 
 def test_a_budget_too_small_to_compile_gives_the_closed_form():
     done, _ = _drive(2.0, compile_cost=1e6)
-    assert done.model.value == -1.0
+    assert (done.method, done.model.kind) == ("ridge", "linear")
     assert "too small to compile walker" in done.note
     assert done.steps == []
 
@@ -254,7 +248,7 @@ def test_a_learner_that_finds_nothing_finite_gives_the_closed_form():
     learner = Walker(time)
     learner.validate = lambda carry, stage, seed: Validation(float("inf"), float("inf"), {})
     done, _ = _drive(3.0, time, learner)
-    assert done.model.value == -1.0
+    assert (done.method, done.model.kind) == ("ridge", "linear")
     assert done.note
 
 
@@ -268,7 +262,7 @@ def test_nothing_is_compiled_after_the_first_stage_begins():
             compiled.append((event, seconds))
 
     def progress(moment):
-        if not started:
+        if moment.step and not started:
             started.append(len(compiled))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
@@ -286,8 +280,10 @@ def test_nothing_is_compiled_after_the_first_stage_begins():
 def test_nonsense_is_refused():
     with pytest.raises(FeasiblyError, match="positive number of seconds"):
         Clock(0.0)
-    with pytest.raises(FeasiblyError, match="at least one trial"):
-        _drive(trials=0)
+    for budget in (float("inf"), float("nan"), -1.0):
+        with pytest.raises(FeasiblyError, match="positive number of seconds and finite"):
+            Clock(budget)
+    assert Clock(1e300).left > 1e299
 
 
 def test_pace_never_promises_more_than_fits():

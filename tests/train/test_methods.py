@@ -12,8 +12,9 @@ from feasibly.measure.metrics import measure_rows, summarise
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.sampling import sample
 from feasibly.train.bayesian import PUBLIC_CODE, TEXT, BayesianLearner, BayesianSettings, sandwich
-from feasibly.train.registry import METHODS, Method, find, register, train
+from feasibly.train.registry import METHODS, Method, find, register
 from feasibly.train.task import Task
+from feasibly.train.training import train
 from tests.problems import CASES, make
 
 SMALL = {"width": 8.0}
@@ -24,7 +25,7 @@ QUICK = {
     "supervised-bnn": BAYESIAN,
     "sandwich-bnn": BAYESIAN,
 }
-GRADIENT = [name for name, method in METHODS.items() if method.settings is not None]
+GRADIENT = [name for name in METHODS if not find(name).closed]
 
 
 def _task(name: str = "toy", labels: int = 96, seed: int = 0) -> Task:
@@ -34,7 +35,7 @@ def _task(name: str = "toy", labels: int = 96, seed: int = 0) -> Task:
 
 
 def _steps(name: str, chunks: list[int]) -> list[dict[str, object]]:
-    settings = METHODS[name].settings
+    settings = find(name).settings
     count = (
         len(sandwich(settings))
         if isinstance(settings, BayesianSettings)
@@ -102,7 +103,7 @@ def test_closed_forms_use_every_label(name):
 def test_a_tiny_budget_falls_back_on_ridge_and_says_so():
     task = _task()
     done = train(task, "sandwich-bnn", 0.05)
-    assert done.model.kind == "linear"
+    assert (done.method, done.model.kind) == ("ridge", "linear")
     assert "too small to compile sandwich-bnn" in done.note
 
 
@@ -110,7 +111,8 @@ def test_a_real_clock_can_be_interrupted():
     moments = []
 
     def progress(moment):
-        moments.append(moment)
+        if moment.step:
+            moments.append(moment)
         if len(moments) == 3:
             raise KeyboardInterrupt
 
@@ -200,11 +202,19 @@ def test_settings_and_names_are_checked():
         train(task, "mae", 1.0, settings={"normalised": 1})
     with pytest.raises(FeasiblyError, match="do not belong"):
         train(task, "mae", 1.0, settings=BayesianSettings())
-    with pytest.raises(ValueError, match="registered already"):
-        register(Method("mae", "", None, METHODS["mae"].fit))
+    with pytest.raises(FeasiblyError, match="registered already"):
+        register(Method("mae", "", find("mae").fit))
+    with pytest.raises(FeasiblyError, match="at least one trial"):
+        train(task, "mae", 1.0, trials=0)
+    with pytest.raises(FeasiblyError, match="ridge gives the same model every time"):
+        train(task, "ridge", 1.0, trials=2)
+    with pytest.raises(FeasiblyError, match="gp takes no steps"):
+        train(task, "gp", 1.0, replay=[])
+    with pytest.raises(FeasiblyError, match="it has no settings"):
+        train(task, "response", 1.0, settings={"depth": 3})
     assert find("gp").bayesian
     assert not find("mae").bayesian
-    assert all(dataclasses.is_dataclass(METHODS[name].settings) for name in GRADIENT)
+    assert all(dataclasses.is_dataclass(find(name).settings) for name in GRADIENT)
 
 
 def test_task_splits_by_seed_and_counts_every_label():
@@ -219,6 +229,8 @@ def test_task_splits_by_seed_and_counts_every_label():
     assert len(np.unique(together, axis=0)) == 96
     problem = make("toy")
     with pytest.raises(FeasiblyError, match="too few"):
-        Task.split(problem, first.x[:2], first.y[:2])
+        Task.split(problem, first.x[:1], first.y[:1])
+    with pytest.raises(FeasiblyError, match="mae needs at least 4"):
+        train(Task.split(problem, first.x[:3], first.y[:3]), "mae", 1.0)
     with pytest.raises(FeasiblyError, match="not finite"):
         Task.split(problem, first.x, np.full_like(first.y, np.nan))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from feasibly._cli import signals
 from feasibly._cli.console import Meter, emit, show
 from feasibly._cli.model_commands import check_answer, open_data, open_proxy
 from feasibly._cli.options import AsJson, Data, Model, Seed, Tolerance
@@ -82,7 +83,8 @@ def certify(
         )  # fmt: skip
         if save:
             meter.turn_to(f"writing {model}")
-            proxy.save(model, overwrite=True)
+            with signals.writing():
+                proxy.save(model, overwrite=True)
     lines = render(made.sentences(), SHELL)
     if json:
         emit(made.as_dict() | {"sentences": lines, "saved": save})

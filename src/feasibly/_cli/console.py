@@ -7,14 +7,13 @@ import json
 import math
 import os
 import shutil
-import signal
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -112,26 +111,6 @@ def _flush_below() -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
-
-
-@contextlib.contextmanager
-def noticing_interrupt() -> Iterator[threading.Event]:
-    """An event that is set once Ctrl-C was pressed, whoever handles the `KeyboardInterrupt`."""
-    pressed = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield pressed
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        pressed.set()
-        before(number, frame)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class Meter:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from feasibly._cli import signals
 from feasibly.problem.errors import FeasiblyError
 
 
@@ -39,6 +40,11 @@ def writing(path: Path) -> Iterator[Path]:
     A file is replaced in one go. A folder cannot be, so the one before it steps aside and comes back should
     the new one not take its place.
     """
+    with signals.writing():
+        yield from _written(path)
+
+
+def _written(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,19 +1,16 @@
-"""Commands about proxies: `train`, `predict`, `evaluate`."""
+"""Commands about proxies: `predict`, `evaluate`."""
 
 from __future__ import annotations
 
-import json as text
 import math
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feasibly._cli import signals
-from feasibly._cli.console import Meter, counted, emit, in_words, noticing_interrupt, say, show
+from feasibly._cli.console import Meter, counted, emit, in_words, say, show
 from feasibly._cli.files import FileError, check_target
-from feasibly._cli.options import ANSWERS, METHODS, AsJson, Data, Force, Model, Region, Seed, Tolerance
+from feasibly._cli.options import ANSWERS, AsJson, Data, Force, Model, Region, Seed, Tolerance
 from feasibly._cli.options import Answer as HowToAnswer
 from feasibly.problem.errors import FeasiblyError
 
@@ -22,147 +19,6 @@ if TYPE_CHECKING:
     from feasibly.data.dataset import Dataset
     from feasibly.problem.core import Problem
     from feasibly.proxy import Proxy
-    from feasibly.train.task import Moment
-
-
-def train(
-    data: Data,
-    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder to write the proxy to.")],
-    method: Annotated[str, typer.Option("--method", metavar="M", help=f"One of {METHODS}.")] = "response",
-    budget: Annotated[
-        float,
-        typer.Option(
-            "--budget", metavar="SECONDS", help="Wall-clock time for everything, all trials together."
-        ),
-    ] = 600.0,
-    labels: Annotated[
-        int | None,
-        typer.Option(
-            "--labels", min=1, metavar="N", help="Labels to use, validation included; all unless told."
-        ),
-    ] = None,
-    unlabelled: Annotated[
-        int | None,
-        typer.Option(
-            "--unlabelled",
-            min=0,
-            metavar="N",
-            help="Inputs to draw without solving; four a label unless told.",
-        ),
-    ] = None,
-    trials: Annotated[
-        int, typer.Option("--trials", min=1, metavar="N", help="Train this often and keep the best.")
-    ] = 1,
-    seed: Seed = 0,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of the method; may be given several times."
-        ),
-    ] = None,
-    force: Force = False,
-    json: AsJson = False,
-) -> None:
-    """Learn a proxy from solved instances, within a budget of wall-clock time.
-
-    The budget counts compilation, validation and every trial. Ctrl-C ends training early: what was learnt
-    best until then is saved.
-    """
-    import feasibly as fb
-
-    chosen = parse_settings(settings or [])
-    check_target(out, force=force)
-    if out.exists() and not (out / "proxy.json").is_file():
-        raise FileError(f"{out} is not a saved proxy and will not be replaced; choose another path")
-    with noticing_interrupt() as pressed, Meter(f"opening {data}") as meter:
-        rows = fb.Dataset.open(data)
-        meter.turn_to(f"training {method}")
-        meter.tell(f"at most {in_words(budget)}")
-        after = threading.Timer(budget, meter.turn_to, ["finding the constants that answers need"])
-        after.daemon = True
-        after.start()
-        try:
-            proxy = fb.fit(
-                rows.problem, rows, method, budget=budget, seed=seed, labels=labels, unlabelled=unlabelled,
-                trials=trials, progress=lambda moment: meter.tell(*_training_line(moment)), **chosen,
-            )  # fmt: skip
-        finally:
-            after.cancel()
-        meter.turn_to(f"writing {out}")
-        proxy.save(out, overwrite=force)
-    record = proxy.record
-    if json:
-        emit({"path": out, "problem": proxy.problem.name, "interrupted": pressed.is_set(), **record.__dict__})
-    else:
-        free = f" and {record.unlabelled:,} inputs without" if record.unlabelled else ""
-        show(
-            f"{record.method} for {proxy.problem.name}, from {counted(record.labels, 'label')}{free}, in "
-            f"{in_words(record.train_seconds)}; saved in {out}."
-        )
-        spent = sorted(((k, v) for k, v in record.seconds.items() if k != "total"), key=lambda item: -item[1])
-        show(
-            "  Where the time went: "
-            + ", ".join(f"{name} {in_words(s)}" for name, s in spent if s >= 5e-4)
-            + "."
-        )
-    if record.note:
-        say(f"note: {record.note}")
-    if pressed.is_set():
-        say(f"interrupted: the best proxy until then is saved in {out}")
-        raise typer.Exit(signals.status())
-
-
-def _training_line(moment: Moment) -> tuple[str, float, float]:
-    """What can be said of a moment of training, the most wanted first, and how much of the budget has gone."""
-    left = max(moment.seconds_left, 0.0)
-    words = [f"{in_words(round(left))} left" if left >= 0.5 else "nearly done"]
-    words += [f"trial {moment.trial + 1}"] if moment.trial else []
-    words += [f"round {moment.round} {moment.stage}", f"step {moment.step}", f"loss {moment.loss:.2g}"]
-    judged = {name.removeprefix("mean_"): value for name, value in moment.validation.items()}
-    words += [f"{short} {judged[name]:.2g}{unit}" for name, short, unit in _SHOWN if name in judged]
-    return ", ".join(words), moment.seconds, moment.seconds + left
-
-
-_SHOWN = (("gap_percent", "gap", " %"), ("max_eq", "max eq", ""))
-"""What is told of the validation rows while training runs."""
-
-
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """`key=value` pairs: a value is a JSON number, `true`, `false`, `null` or string; other words are strings."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, sign, value = pair.partition("=")
-        if not sign or not key.isidentifier():
-            raise FeasiblyError(f"--set wants key=value, as in --set width=2, and got {pair!r}")
-        if key in found:
-            raise FeasiblyError(f"--set gives {key} twice")
-        if key in _OPTIONS:
-            raise FeasiblyError(f"{key} is an option of its own: --{key}")
-        try:
-            found[key] = text.loads(value, parse_constant=_no_constant)
-        except ValueError:
-            found[key] = value
-        if isinstance(found[key], list | dict):
-            raise FeasiblyError(f"--set {key} must be one number, word, true, false or null, not {value!r}")
-    return found
-
-
-_OPTIONS = (
-    "method",
-    "budget",
-    "labels",
-    "unlabelled",
-    "trials",
-    "seed",
-    "progress",
-    "steps",
-    "problem",
-    "data",
-)
-
-
-def _no_constant(name: str) -> float:
-    raise FeasiblyError(f"a setting must be a finite number, not {name}")
 
 
 def predict(
@@ -321,7 +177,7 @@ def evaluate(
         return
     metrics = found.metrics
     show(
-        f"{proxy.method}, {counted(proxy.record.labels, 'label')}, answer {answer}: "
+        f"{proxy.record.label}, {counted(proxy.record.labels, 'label')}, answer {answer}: "
         f"{counted(metrics.count, 'instance')} of {proxy.problem.name} that it has not seen.",
         "",
         metrics_table(proxy.problem, metrics),

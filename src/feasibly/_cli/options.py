@@ -8,11 +8,9 @@ from typing import Annotated
 
 import typer
 
-METHODS = (
-    "ridge, gp, mae, mse, mae-penalty, mse-penalty, lagrangian-dual, supervised-bnn, sandwich-bnn, "
-    "sandwich-dnn, response"
-)
-"""As in `feasibly.METHODS`, which help cannot afford to import; a test compares them."""
+from feasibly.train import registry
+
+METHODS = ", ".join(registry.METHODS)
 
 ANSWERS = "mean, svp, conditioned, polished, solved, auto"
 """As in `feasibly.ANSWERS`."""

@@ -16,10 +16,12 @@ import numpy as np
 
 from feasibly.answer.ladder import ANSWERS
 from feasibly.data.dataset import Dataset
+from feasibly.fitting import fit
 from feasibly.measure.metrics import Metrics, Rows
 from feasibly.model.belief import Model
-from feasibly.proxy import Proxy, evaluate_proxy, fit
+from feasibly.proxy import Proxy, evaluate_proxy
 from feasibly.report.files import ReportError, plain, read_json, to_json, write_whole
+from feasibly.train.registry import find
 
 INSTANCES = ("gap_percent", "max_eq", "max_ineq", "max_bound")
 """What is kept of every instance, for plots of how errors spread."""
@@ -152,11 +154,13 @@ def run_training(
         shelf.forget(training)
         missing = training.answers
         tell("training", "", "")
+        method = find(training.method)
         try:
             with noticing_interrupt() as pressed:
                 proxy = fit(
                     data.problem, rows, training.method, budget=plan.budget, seed=training.seed, labels=plan.labels,
-                    unlabelled=plan.unlabelled, trials=plan.trials,
+                    unlabelled=plan.unlabelled if method.unlabelled else None,
+                    trials=1 if method.closed else plan.trials,
                     progress=lambda moment: tell("training", "", moment_line(moment)),
                     **plan.settings.get(training.method, {}),
                 )  # fmt: skip
@@ -181,7 +185,9 @@ def run_training(
 
 def _remark(proxy: Proxy) -> dict[str, str]:
     """What a reader of the row has to know: a stand-in must not pass for the method it stands in for."""
-    return {"note": proxy.record.note} if proxy.record.note else {}
+    record = proxy.record
+    found = {"note": record.note} if record.note else {}
+    return found | ({"method": record.asked, "instead": record.method} if record.stands_in else {})
 
 
 def _keep(shelf: Shelf, training: Training, proxy: Proxy, keep_model: bool) -> None:

@@ -14,11 +14,12 @@ import numpy as np
 
 from feasibly.answer.ladder import ANSWERS
 from feasibly.data.dataset import Dataset
-from feasibly.proxy import METHODS, Proxy
+from feasibly.proxy import Proxy
 from feasibly.report._apart import Watch, run_apart
 from feasibly.report.cells import Plan, Shelf, Step, Training, run_training
 from feasibly.report.files import ReportError, plain, read_json, to_json, write_whole
 from feasibly.report.machine import cores_available, describe_machine
+from feasibly.train.registry import METHODS
 
 
 @dataclass(frozen=True)
@@ -142,9 +143,9 @@ def compare(
         return found if store is not None else replace(found, store=None)
 
 
-def _names(kind: str, given: Iterable[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
+def _names(kind: str, given: Iterable[str] | None, known: Sequence[str]) -> tuple[str, ...]:
     if given is None:
-        return known
+        return tuple(known)
     asked = tuple(given)
     wrong = [name for name in asked if name not in known]
     if wrong or not asked:
@@ -239,5 +240,5 @@ def rank_of(row: Mapping[str, Any]) -> tuple[int, int, int]:
     return _place(row["method"], METHODS), _place(row["answer"], ANSWERS), row["seed"]
 
 
-def _place(name: str, known: tuple[str, ...]) -> int:
+def _place(name: str, known: Sequence[str]) -> int:
     return known.index(name) if name in known else len(known)

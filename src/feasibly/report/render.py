@@ -55,11 +55,14 @@ class Summary:
     failed: str = ""
     note: str = ""
     """What has to be known of some of its trainings, as that a budget was too small and ridge stands in."""
+    instead: str = ""
+    """What stands in for the method."""
 
     @property
     def name(self) -> str:
-        """The method, marked where there is a note."""
-        return f"{self.method} †" if self.note else self.method
+        """The method, with what stands in for it, and marked where there is a note."""
+        name = f"{self.method} ({self.instead})" if self.instead else self.method
+        return f"{name} †" if self.note else name
 
 
 def summarise(rows: Iterable[Mapping[str, Any]]) -> list[Summary]:
@@ -85,6 +88,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> list[Summary]:
                 {key: max(v, default=math.nan) for key, v in values.items()},
                 reasons[0] if reasons else "",
                 next((row["note"] for row in fine if row.get("note")), ""),
+                next((row["instead"] for row in fine if row.get("instead")), ""),
             )
         )
     return found

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from feasibly.proxy import METHODS
 from feasibly.report.beside import HOW_TO_READ, beside_csv, beside_sheet, count_verdicts
 from feasibly.report.drawing import Drawing
 from feasibly.report.experiments import Part, Request, Watch, run_table, scale_words
@@ -25,6 +24,7 @@ from feasibly.report.studies import (
     study_growth,
     study_mpv,
 )
+from feasibly.train.registry import METHODS
 
 STUDIES: Mapping[str, Callable[[Request], Made]] = {
     "figure-mpv": study_mpv,
@@ -124,7 +124,7 @@ def _one(name: str, request: Request) -> Reproduction:
 
 def _tables(name: str, request: Request) -> Reproduction:
     robust = name == "robustness-118"
-    methods = request.methods or (POSTERIORS if robust else METHODS)
+    methods = request.methods or (POSTERIORS if robust else tuple(METHODS))
     answers = request.answers or (("mean", "svp") if robust else ANSWERS)
     folder = request.out / name
     parts, files = [], []

@@ -14,7 +14,7 @@ from feasibly import promise
 from feasibly.certificate import Certificate
 from feasibly.data.dataset import Dataset
 from feasibly.problem.families import grid_of
-from feasibly.proxy import DEFAULT_METHOD, Evaluation, evaluate_proxy
+from feasibly.proxy import Evaluation, evaluate_proxy
 from feasibly.report import words
 from feasibly.report.cells import instances_of
 from feasibly.report.compare import Comparison, rank_of
@@ -30,6 +30,7 @@ from feasibly.report.figures import (
     draw_spread,
 )
 from feasibly.report.sheet import Sheet
+from feasibly.train.registry import DEFAULT_METHOD
 
 Array = NDArray[np.float64]
 

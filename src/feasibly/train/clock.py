@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -9,13 +10,18 @@ from contextlib import contextmanager
 
 from feasibly.problem.errors import FeasiblyError
 
+MOST_STEPS = 2**30
+"""In one chunk: they are counted in 32 bits."""
+
 
 class Clock:
     """Counts down `budget` seconds from the moment it is made, and keeps accounts of where they went."""
 
     def __init__(self, budget: float, now: Callable[[], float] = time.perf_counter) -> None:
-        if not budget > 0.0:
-            raise FeasiblyError(f"the training budget must be a positive number of seconds, not {budget}")
+        if not 0.0 < budget < math.inf:
+            raise FeasiblyError(
+                f"the training budget must be a positive number of seconds and finite, not {budget}"
+            )
         self.budget = float(budget)
         self._now = now
         self._start = now()
@@ -67,7 +73,7 @@ class Pace:
         """How many steps to take when `left` seconds remain; 0 when not one more fits."""
         if self._seconds_per_step is None:
             return 1 if left > 0.0 else 0
-        fitting = max(int(left / self._seconds_per_step), 0)
+        fitting = min(max(int(left / self._seconds_per_step), 0), MOST_STEPS)
         most = max(int(self.wanted / self._seconds_per_step), 1)
         if fitting < 1.5 * most:
             return fitting

@@ -8,6 +8,7 @@ however long a chunk is, and a recorded run can be replayed chunk by chunk.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,12 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from feasibly.model.belief import Model
-from feasibly.problem.errors import FeasiblyError
 from feasibly.train.clock import Clock, Pace
-from feasibly.train.task import Moment, Progress, Steps, Task, Trained
+from feasibly.train.closed import stand_in
+from feasibly.train.task import Moment, Task, Trained
+from feasibly.train.training import Request
 
 CHUNK_SHARE = 0.01
 """A chunk of steps takes about this share of the budget."""
+
+LONGEST_CHUNK = 60.0
+"""Seconds: whoever has days to spare still wants to see something, and to stop."""
+
+HASTE = 1.0
+"""Seconds of budget below which nothing is compiled, not even to find out how long compiling takes."""
 
 COMPILE_COST = 50.0
 """How long a method takes to compile, in units of `probe`. On case57: `mae` 19, `lagrangian-dual` 27,
@@ -109,9 +117,7 @@ class _Best:
 @dataclass
 class _Run:
     learner: Learner
-    task: Task
-    clock: Clock
-    progress: Progress | None
+    request: Request
     best: _Best = field(default_factory=_Best)
     last: _Best = field(default_factory=_Best)
     """The best of the states with which trials ended."""
@@ -120,6 +126,16 @@ class _Run:
     programs: dict[str, Any] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
     validation_seconds: float = 0.0
+
+    @property
+    def task(self) -> Task:
+        """What is learnt."""
+        return self.request.task
+
+    @property
+    def clock(self) -> Clock:
+        """The budget."""
+        return self.request.clock
 
     def compile(self) -> None:
         """Everything that will run, so that no stage waits for the compiler."""
@@ -140,7 +156,7 @@ class _Run:
                     seconds = self.clock.elapsed - begun
                 self.validation_seconds = max(self.validation_seconds, seconds)
         # Rarer validation where it is dear: it should take a few percent of the time at most.
-        wanted = max(CHUNK_SHARE * self.clock.budget, 30.0 * self.validation_seconds)
+        wanted = max(min(CHUNK_SHARE * self.clock.budget, LONGEST_CHUNK), 30.0 * self.validation_seconds)
         self.paces = {name: Pace(min(wanted, 0.05 * self.clock.budget)) for name in self.programs}
 
     def trial(self, index: int, end: float, replay: list[Mapping[str, Any]] | None) -> None:
@@ -181,7 +197,8 @@ class _Run:
             with clock.account("validation"):
                 state = learner.state(carry)
                 judged = learner.validate(carry, stage, seed)
-                self.best.offer(state, judged.score)
+                if self.best.offer(state, judged.score):
+                    self.request.offer(self._best_model, self.request.name)
                 improved = judged.stage_score < stage_best.score
                 if learner.passes_best:
                     stage_best.offer(state, judged.stage_score)
@@ -199,6 +216,9 @@ class _Run:
             state = stage_best.state
         return state, (state, score)
 
+    def _best_model(self) -> Model:
+        return self.learner.finish(self.best.state, self.task.seed)
+
     def _timed_chunks(self, stage: Stage, end: float) -> Iterator[int]:
         pace = self.paces[stage.program]
         while True:
@@ -213,7 +233,7 @@ class _Run:
             "step": step, "loss": loss, "score": judged.score, **judged.metrics,
         }  # fmt: skip
         self.history.append(entry)
-        if self.progress is not None:
+        if self.request.progress is not None:
             seconds = self.clock.elapsed
             moment = Moment(
                 self.learner.name,
@@ -226,56 +246,38 @@ class _Run:
                 seconds,
                 self.clock.left,
             )
-            self.progress(moment)
+            self.request.progress(moment)
 
 
-def drive(
-    task: Task,
-    make: Callable[[], Learner],
-    clock: Clock,
-    *,
-    name: str,
-    settings: Mapping[str, Any],
-    fallback: Callable[[], Model],
-    trials: int = 1,
-    replay: Steps | None = None,
-    progress: Progress | None = None,
-    compile_cost: float = COMPILE_COST,
-) -> Trained:
+def drive(request: Request, make: Callable[[], Learner], *, compile_cost: float = COMPILE_COST) -> Trained:
     """Train by gradient steps until the budget is spent, and return the best model found.
 
     Args:
-        task: labels and inputs.
+        request: labels and inputs, the clock, already running, and what to do.
         make: builds the learner; its time counts.
-        clock: the budget, already running.
-        name, settings: what to record.
-        fallback: a model in closed form, for a budget too small to compile.
-        trials: how many times to start anew; the best on the validation labels is returned. They share the budget.
-        replay: the `steps` of an earlier run, taken again instead of watching the clock.
-        progress: called after every chunk of steps.
         compile_cost: seconds of compilation to expect, in units of `probe`.
+
+    A budget too small to compile, or to take one step, gets the ridge model.
     """
-    if trials < 1:
-        raise FeasiblyError(f"at least one trial is needed, not {trials}")
-    expected = 0.0 if replay is not None else compile_cost * probe()
+    clock, name, replay = request.clock, request.name, request.replay
+    enough = replay is not None or clock.left > HASTE
+    expected = 0.0 if replay is not None else compile_cost * probe() if enough else np.inf
     if expected > 0.7 * clock.left:
-        note = (
-            f"The budget of {clock.budget:g} s is too small to compile {name} (about {expected:.0f} s here), so this "
-            "is the closed-form ridge model; give it a larger budget."
-        )
-        return _given_up(task, name, settings, fallback, clock, note)
+        about = f" (about {expected:.0f} s here)" if enough else ""
+        return stand_in(request, f"The budget of {clock.budget:g} s is too small to compile {name}{about}")
     run: _Run | None = None
     learner: Learner | None = None
     note = ""
     try:
+        request.tell("compiling")
         with clock.account("compile"):
             learner = make()
-        run = _Run(learner, task, clock, progress)
+        run = _Run(learner, request)
         run.compile()
-        reserve = 2.0 * run.validation_seconds + 0.002 * clock.budget
-        for index in range(trials):
+        reserve = 2.0 * run.validation_seconds + min(0.002 * clock.budget, 1.0)
+        for index in range(request.trials):
             now = clock.elapsed
-            end = now + (clock.budget - reserve - now) / (trials - index)
+            end = now + (clock.budget - reserve - now) / (request.trials - index)
             recorded = None if replay is None else list(replay)
             run.trial(index, end, recorded)
     except KeyboardInterrupt:
@@ -284,34 +286,25 @@ def drive(
     if run is not None:
         chosen = run.last if run.last.state is not None and not note else run.best
     if learner is None or chosen.state is None or not np.isfinite(chosen.score):
-        why = (
-            note.split(";")[0]
-            if note
-            else f"Not one step of {name} fitted into the budget of {clock.budget:g} s"
+        if note:
+            return stand_in(request, "Training was interrupted before anything was learnt")
+        return stand_in(
+            request,
+            f"Not one step of {name} fitted into the budget of {clock.budget:g} s before anything was learnt",
         )
-        note = f"{why} before anything was learnt, so this is the closed-form ridge model."
-        return _given_up(task, name, settings, fallback, clock, note)
     with clock.account("validation"):
-        model = learner.finish(chosen.state, task.seed)
+        model = learner.finish(chosen.state, request.task.seed)
     assert run is not None
     return Trained(
         model=model,
         method=name,
-        settings=dict(settings),
+        settings={} if request.settings is None else dataclasses.asdict(request.settings),
         history=run.history,
         steps=run.steps,
         seconds=clock.accounts(),
         note=note,
-        labels=task.labels,
+        labels=request.task.labels,
     )
-
-
-def _given_up(
-    task: Task, name: str, settings: Mapping[str, Any], fallback: Callable[[], Model], clock: Clock, note: str
-) -> Trained:
-    with clock.account("closed form"):
-        model = fallback()
-    return Trained(model, name, dict(settings), [], [], clock.accounts(), note, task.labels)
 
 
 def _recorded_chunks(replay: list[Mapping[str, Any]], trial: int, place: int) -> Iterator[int]:

@@ -1,33 +1,25 @@
-"""Every method by name, and the one function that trains any of them."""
+"""Every method in one place: whoever lists, offers, draws or trains methods derives that from here.
+
+Nothing heavy is imported before a method is asked for, so that the command line's help can list them.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-
-from feasibly.model.belief import Model
 from feasibly.problem.errors import FeasiblyError
-from feasibly.train.clock import Clock
-from feasibly.train.task import Progress, Steps, Task, Trained
+
+if TYPE_CHECKING:
+    from feasibly.train.task import Trained
+    from feasibly.train.training import Request
+
+DEFAULT_METHOD = "response"
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a method's `fit` is asked for; `settings` is an instance of the method's settings class."""
-
-    task: Task
-    name: str
-    settings: Any
-    clock: Clock
-    trials: int = 1
-    replay: Steps | None = None
-    progress: Progress | None = None
+def _no_settings() -> None:
+    """For methods that have none."""
 
 
 @dataclass(frozen=True)
@@ -37,194 +29,178 @@ class Method:
     name: str
     summary: str
     """One line for lists and help."""
-    settings: Any
-    """A frozen dataclass with the method's default settings; `None` when it has none."""
     fit: Callable[[Request], Trained]
+    make_settings: Callable[[], Any] = _no_settings
+    """Gives a frozen dataclass with the method's default settings, or `None` when it has none."""
     bayesian: bool = False
     """Whether its models have a posterior to draw from, so that `svp` applies."""
+    closed: bool = False
+    """Whether it is a formula: no steps to repeat, no trials to choose from, and quick to fit again."""
+    unlabelled: bool = True
+    """Whether it learns from inputs without labels."""
+    fewest: int = 4
+    """Labels that it needs."""
+
+    @property
+    def settings(self) -> Any:
+        """The default settings."""
+        return self.make_settings()
 
 
-METHODS: dict[str, Method] = {}
-"""By name, in the order in which tables show them."""
+_METHODS: dict[str, Method] = {}
+
+
+class Names(Sequence[str]):
+    """The names of all methods, in the order in which tables show them; what is registered later joins them."""
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return tuple(_METHODS)[index]
+
+    def __len__(self) -> int:
+        return len(_METHODS)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(_METHODS))
+
+    def __contains__(self, name: object) -> bool:
+        return name in _METHODS
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+METHODS = Names()
 
 
 def register(method: Method) -> Method:
-    """Add a method; a name is taken once."""
-    if method.name in METHODS:
-        raise ValueError(f"a method {method.name!r} is registered already")
-    METHODS[method.name] = method
+    """Add a method, for `fit` and everyone else; a name is taken once."""
+    if method.name in _METHODS:
+        raise FeasiblyError(f"a method {method.name!r} is registered already; choose another name")
+    _METHODS[method.name] = method
     return method
 
 
 def find(name: str) -> Method:
     """The method of that name, or an error that lists the names there are."""
-    if name not in METHODS:
-        raise FeasiblyError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
-    return METHODS[name]
+    if name not in _METHODS:
+        raise FeasiblyError(f"there is no method {name!r}; choose one of {', '.join(_METHODS)}")
+    return _METHODS[name]
 
 
-def train(
-    task: Task,
-    method: str,
-    budget: float,
-    *,
-    settings: Any | Mapping[str, Any] | None = None,
-    trials: int = 1,
-    replay: Steps | None = None,
-    progress: Progress | None = None,
-) -> Trained:
-    """Train `method` on `task` within `budget` seconds of wall-clock time, compilation and all trials included.
-
-    Args:
-        task: labels and inputs.
-        method: a name from `METHODS`.
-        budget: seconds.
-        settings: the method's own settings, or those to change as a mapping.
-        trials: how many times to start anew within the budget; the best on the validation labels is returned.
-        replay: the `steps` of an earlier `Trained`, taken again instead of watching the clock; with the same task and
-            settings the same model results.
-        progress: called after every chunk of steps with a `Moment`.
-
-    Ctrl-C ends training early and returns the best model so far; `Trained.note` says so.
-    """
-    clock = Clock(budget)
-    found = find(method)
-    chosen = _settings(found, settings)
-    return found.fit(Request(task, method, chosen, clock, trials, replay, progress))
+def closed_form() -> tuple[str, ...]:
+    """The names of the methods that are quick to fit again."""
+    return tuple(name for name, method in _METHODS.items() if method.closed)
 
 
-def _settings(method: Method, given: Any | Mapping[str, Any] | None) -> Any:
-    if given is None:
-        return method.settings
-    if not isinstance(given, Mapping):
-        if method.settings is None or type(given) is not type(method.settings):
-            raise FeasiblyError(
-                f"these settings ({type(given).__name__}) do not belong to the method {method.name!r}"
-            )
-        return given
-    known = [] if method.settings is None else [field.name for field in dataclasses.fields(method.settings)]
-    unknown = [key for key in given if key not in known]
-    if unknown:
-        there = f"it has {', '.join(known)}" if known else "it has none"
-        raise FeasiblyError(
-            f"the method {method.name!r} has no setting {', '.join(map(repr, unknown))}; {there}"
-        )
-    for key, value in given.items():
-        wanted = _wanted(getattr(method.settings, key), value)
-        if wanted:
-            raise FeasiblyError(f"the setting {key!r} of {method.name!r} is {wanted}, not {value!r}")
-    return dataclasses.replace(method.settings, **given) if given else method.settings
+# ---- the methods there are ---------------------------------------------------------------------------------
 
 
-def _wanted(usual: Any, value: Any) -> str:
-    """What a setting has to be, in words, where `value` is not that."""
-    flag = isinstance(value, bool | np.bool_)
-    if isinstance(usual, bool):
-        return "" if flag else "yes or no"
-    if isinstance(usual, int):
-        return "" if isinstance(value, Integral) and not flag else "a whole number"
-    if isinstance(usual, float):
-        sound = isinstance(value, Real) and not flag and math.isfinite(value)
-        return "" if sound else "a number"
-    return ""
+def _ridge(request: Request) -> Trained:
+    from feasibly.train.closed import fit_ridge
+
+    return fit_ridge(request)
 
 
-# ---- closed form -------------------------------------------------------------------------------------------
+def _gp(request: Request) -> Trained:
+    from feasibly.train.closed import fit_gp
+
+    return fit_gp(request)
 
 
-def fit_ridge(request: Request) -> Trained:
-    """Ridge regression on every label."""
-    return _closed_form(request, _ridge)
+def _response(request: Request) -> Trained:
+    from feasibly.train.closed import fit_response
+
+    return fit_response(request)
 
 
-def fit_gp(request: Request) -> Trained:
-    """A Gaussian process on every label."""
-
-    def gp(task: Task) -> Model:
-        from feasibly.model.kernel import fit_gp
-
-        return fit_gp(task.all_x, task.all_y)
-
-    return _closed_form(request, gp)
-
-
-def _ridge(task: Task) -> Model:
-    from feasibly.model.linear import fit_ridge
-
-    return fit_ridge(task.all_x, task.all_y)
-
-
-def _closed_form(request: Request, fit: Callable[[Task], Model]) -> Trained:
-    with request.clock.account("closed form"):
-        model = fit(request.task)
-    accounts = request.clock.accounts()
-    return Trained(model, request.name, {}, [], [], accounts, "", request.task.labels)
-
-
-# ---- by gradient steps -------------------------------------------------------------------------------------
-
-
-def _by_steps(make: Callable[[Request], Any], cost: float) -> Callable[[Request], Trained]:
-    def fit(request: Request) -> Trained:
-        from feasibly.train.driver import drive
-
-        return drive(
-            request.task,
-            lambda: make(request),
-            request.clock,
-            name=request.name,
-            settings=dataclasses.asdict(request.settings),
-            fallback=lambda: _ridge(request.task),
-            trials=request.trials,
-            replay=request.replay,
-            progress=request.progress,
-            compile_cost=cost,
-        )
-
-    return fit
-
-
-def _penalty(request: Request) -> Any:
+def _penalty(request: Request) -> Trained:
     from feasibly.train.deterministic import PenaltyLearner
+    from feasibly.train.training import by_steps
 
-    return PenaltyLearner(request.name, request.task, request.settings)
+    return by_steps(request, PenaltyLearner, 30.0)
 
 
-def _sandwich_dnn(request: Request) -> Any:
+def _sandwich_dnn(request: Request) -> Trained:
     from feasibly.train.deterministic import SandwichNetworkLearner
+    from feasibly.train.training import by_steps
 
-    return SandwichNetworkLearner(request.name, request.task, request.settings)
+    return by_steps(request, SandwichNetworkLearner, 50.0)
 
 
-def _bayesian(request: Request) -> Any:
+def _bayesian(request: Request) -> Trained:
     from feasibly.train.bayesian import BayesianLearner
+    from feasibly.train.training import by_steps
 
-    return BayesianLearner(request.name, request.task, request.settings)
+    return by_steps(request, BayesianLearner, 75.0 if request.settings.rounds else 45.0)
 
 
-def _register_all() -> None:
+def _penalty_settings(loss: str, constraints: str) -> Callable[[], Any]:
+    def make() -> Any:
+        from feasibly.train.deterministic import PenaltySettings
+
+        return PenaltySettings(loss=loss, constraints=constraints)
+
+    return make
+
+
+def _sandwich_settings() -> Any:
+    from feasibly.train.deterministic import SandwichSettings
+
+    return SandwichSettings()
+
+
+def _bayesian_settings() -> Any:
     from feasibly.train.bayesian import BayesianSettings
-    from feasibly.train.deterministic import PenaltySettings, SandwichSettings
 
-    register(Method("ridge", "ridge regression, in closed form", None, fit_ridge, bayesian=True))
-    register(Method("gp", "a Gaussian process, in closed form", None, fit_gp, bayesian=True))
-    kinds = {
-        "mae": ("mean absolute error with a bound-repair layer", "mae", "none"),
-        "mse": ("mean squared error with a bound-repair layer", "mse", "none"),
-        "mae-penalty": ("mean absolute error and penalised violations", "mae", "penalty"),
-        "mse-penalty": ("mean squared error and penalised violations", "mse", "penalty"),
-        "lagrangian-dual": ("mean absolute error and violations with learnt multipliers", "mae", "dual"),
-    }
-    for name, (summary, loss, constraints) in kinds.items():
-        defaults = PenaltySettings(loss=loss, constraints=constraints)
-        register(Method(name, summary, defaults, _by_steps(_penalty, 30.0)))
-    summary = "a network trained by turns on labels and on feasibility"
-    register(Method("sandwich-dnn", summary, SandwichSettings(), _by_steps(_sandwich_dnn, 50.0)))
-    summary = "a Bayesian network trained on labels"
-    alone = BayesianSettings(rounds=0)
-    register(Method("supervised-bnn", summary, alone, _by_steps(_bayesian, 45.0), bayesian=True))
-    summary = "a Bayesian network trained by turns on labels and on feasibility"
-    register(Method("sandwich-bnn", summary, BayesianSettings(), _by_steps(_bayesian, 75.0), bayesian=True))
+    return BayesianSettings()
 
 
-_register_all()
+def _supervised_settings() -> Any:
+    from feasibly.train.bayesian import BayesianSettings
+
+    return BayesianSettings(rounds=0)
+
+
+for _method in (
+    Method(
+        "ridge", "ridge regression, in closed form", _ridge, bayesian=True, closed=True, unlabelled=False, fewest=2
+    ),
+    Method(
+        "gp", "a Gaussian process, in closed form", _gp, bayesian=True, closed=True, unlabelled=False, fewest=2
+    ),
+    Method("mae", "mean absolute error with a bound-repair layer", _penalty, _penalty_settings("mae", "none")),
+    Method("mse", "mean squared error with a bound-repair layer", _penalty, _penalty_settings("mse", "none")),
+    Method(
+        "mae-penalty", "mean absolute error and penalised violations", _penalty, _penalty_settings("mae", "penalty")
+    ),
+    Method(
+        "mse-penalty", "mean squared error and penalised violations", _penalty, _penalty_settings("mse", "penalty")
+    ),
+    Method(
+        "lagrangian-dual", "mean absolute error and violations with learnt multipliers", _penalty,
+        _penalty_settings("mae", "dual"),
+    ),
+    Method("supervised-bnn", "a Bayesian network trained on labels", _bayesian, _supervised_settings, bayesian=True),
+    Method(
+        "sandwich-bnn", "a Bayesian network trained by turns on labels and on feasibility", _bayesian,
+        _bayesian_settings, bayesian=True,
+    ),
+    Method(
+        "sandwich-dnn", "a network trained by turns on labels and on feasibility", _sandwich_dnn, _sandwich_settings
+    ),
+    Method(
+        DEFAULT_METHOD, "the optimum's first-order response, corrected on labels and on its own conditioned answers",
+        _response, bayesian=True, closed=True, fewest=2,
+    ),
+):  # fmt: skip
+    register(_method)

@@ -17,17 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.calibrate import calibrate
-from feasibly.answer.calibration import Labels
 from feasibly.answer.driver import Driver
 from feasibly.answer.response import first_order_response
 from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.model.belief import Model
-from feasibly.model.linear import fit_ridge
-from feasibly.model.response import Law, fit_response, on_device
-from feasibly.problem.core import Problem
-from feasibly.train.clock import Clock
-from feasibly.train.driver import probe
+from feasibly.model.linear import LinearModel, fit_ridge
+from feasibly.model.response import Law, fit_response
+from feasibly.train.training import Request
 
 Array = NDArray[np.float64]
 
@@ -41,45 +37,46 @@ def cost(outputs: int) -> float:
     return 50.0 + 90.0 * outputs / (outputs + 60.0) + 0.035 * outputs + 4.0 * (outputs / 1000.0) ** 3
 
 
-PATIENCE = 0.9
-
-
 def train_response(
-    problem: Problem, labels: Labels, unlabelled: Array, clock: Clock, seed: int
-) -> tuple[Model, Driver | None, dict[str, Any]]:
-    """The model, its driver, and what to tell about the run (`pseudo_labels`).
+    request: Request, first: LinearModel, driver: Driver
+) -> tuple[Model, Driver, dict[str, Any]]:
+    """The model, its driver, and what to tell about the run (`pseudo_labels`, and a `note` if it was interrupted).
 
-    Compiling cannot be interrupted: a budget that is too small for it gets the ridge model and a `note`.
+    Args:
+        request: labels with their costs, inputs without labels, and the clock.
+        first: ridge on the labels.
+        driver: the constants of conditioning, found with it.
     """
-    with clock.account("sup"):
-        first = fit_ridge(labels.x, labels.y)
-    expected = cost(problem.n_outputs) * probe()
-    if expected > PATIENCE * clock.left:
-        note = (
-            f"The budget of {clock.budget:g} s is too small to prepare response (about {expected:.0f} s here), so "
-            "this is the ridge model."
-        )
-        return first, None, {"note": note}
+    problem, labels, unlabelled, clock = (
+        request.task.problem, request.task.solved, request.task.unlabelled, request.clock
+    )  # fmt: skip
+    assert labels is not None
+    request.tell("response")
     with clock.account("frames"):
-        driver = calibrate(problem, labels, first.covariance, seed=seed, seconds=0.5 * clock.left)
         response = first_order_response(driver.search, driver.operator(0))
-        law = Law(on_device(response), driver.calibration.flips).suited(labels.x)
+        law = Law(response, driver.calibration.flips).suited(labels.x)
     with clock.account("sup"):
         model = fit_response(law, labels.x, labels.y)
+    request.offer(lambda: model, request.name)
     x, y, duals = labels.x, labels.y, []
-    with clock.account("unsup"):
-        for rows in _batches(len(unlabelled)):
-            if clock.left < 0.2 * clock.budget:
-                break
-            inputs = unlabelled[rows]
-            until = time.monotonic() + clock.left - 0.1 * clock.budget
-            found = driver.run(inputs, model.predict(inputs).mean, SHARED_ONLY, until=until)
-            kept = found.converged
-            x, y = np.concatenate([x, inputs[kept]]), np.concatenate([y, found.y[kept]])
-            duals.append(np.concatenate([found.state.equality, found.state.lam], axis=1)[kept])
+    try:
+        with clock.account("unsup"):
+            for rows in _batches(len(unlabelled)):
+                if clock.left < 0.2 * clock.budget:
+                    break
+                request.tell("pseudo-labels", done=len(x) - len(labels.x))
+                inputs = unlabelled[rows]
+                until = time.monotonic() + clock.left - 0.1 * clock.budget
+                found = driver.run(inputs, model.predict(inputs).mean, SHARED_ONLY, until=until)
+                kept = found.converged
+                x, y = np.concatenate([x, inputs[kept]]), np.concatenate([y, found.y[kept]])
+                duals.append(np.concatenate([found.state.equality, found.state.lam], axis=1)[kept])
+    except KeyboardInterrupt:
+        note = "Training was interrupted; this is the best model until then."
+        return model, driver, {"pseudo_labels": 0, "note": note}
     pseudo = len(x) - len(labels.x)
     # The final model is stiffer than the one the operators were made with and reaches fewer rows: they keep theirs.
-    calibration = replace(driver.calibration, covariance=first.covariance)
+    calibration = driver.calibration
     with clock.account("sup"):
         if pseudo:
             model = fit_response(law, x, y)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feasibly.answer.calibration import Labels
+from feasibly.answer.driver import Driver
 from feasibly.model.belief import Model
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
@@ -37,6 +39,8 @@ class Task:
     y_valid: Array
     unlabelled: Array
     seed: int = 0
+    solved: Labels | None = None
+    """All labels with their costs and multipliers, in their own order, for methods that know what to do with them."""
 
     @property
     def labels(self) -> int:
@@ -46,12 +50,12 @@ class Task:
     @property
     def all_x(self) -> Array:
         """The inputs of all labels: what a closed-form model without validation is fitted to."""
-        return np.concatenate([self.x, self.x_valid])
+        return np.concatenate([self.x, self.x_valid]) if self.solved is None else self.solved.x
 
     @property
     def all_y(self) -> Array:
         """The answers of all labels."""
-        return np.concatenate([self.y, self.y_valid])
+        return np.concatenate([self.y, self.y_valid]) if self.solved is None else self.solved.y
 
     @staticmethod
     def split(
@@ -62,6 +66,7 @@ class Task:
         unlabelled: ArrayLike | int | None = None,
         validation: float = VALIDATION,
         seed: int = 0,
+        solved: Labels | None = None,
     ) -> Task:
         """Divide labels into training and validation rows by `seed`, and draw the unlabelled inputs.
 
@@ -71,10 +76,11 @@ class Task:
             unlabelled: inputs, or how many to draw; four times the labels unless told.
             validation: validation rows for every training row.
             seed: decides the split, the draws, and everything random in training.
+            solved: the same labels with their costs and multipliers.
         """
         x, y = problem.check_rows(x, y)
-        if len(x) < 4:
-            raise FeasiblyError(f"{len(x)} labels are too few to learn from; at least 4 are needed")
+        if len(x) < 2:
+            raise FeasiblyError(f"{len(x)} labels are too few to learn from; label more rows")
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             raise FeasiblyError("some labels are not finite; leave out rows that were not solved")
         if unlabelled is None:
@@ -83,10 +89,10 @@ class Task:
             inputs = sample(problem, int(unlabelled), seed=_UNLABELLED_SEED + seed)
         else:
             inputs, _ = problem.check_rows(unlabelled)
-        kept = min(max(round(len(x) / (1.0 + validation)), 2), len(x) - 1)
+        kept = min(max(round(len(x) / (1.0 + validation)), 1), len(x) - 1)
         order = np.random.Generator(np.random.Philox(key=seed)).permutation(len(x))
         train, valid = np.sort(order[:kept]), np.sort(order[kept:])
-        return Task(problem, x[train], y[train], x[valid], y[valid], inputs, int(seed))
+        return Task(problem, x[train], y[train], x[valid], y[valid], inputs, int(seed), solved)
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,7 @@ class Trained:
 
     model: Model
     method: str
+    """What the model is: `ridge` where there was no time for the method that was asked for."""
     settings: Mapping[str, Any]
     """Plain values; with `steps` and the task's seed they replay the run."""
     history: Sequence[Mapping[str, Any]]
@@ -128,3 +135,5 @@ class Trained:
     note: str = ""
     """What a user should know, in words; empty when all went as asked."""
     labels: int = 0
+    driver: Driver | None = None
+    """Where the method itself improved on the constants of conditioning."""

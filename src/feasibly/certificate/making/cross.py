@@ -12,10 +12,12 @@ from feasibly import promise
 from feasibly.certificate.making.split import floor_of
 from feasibly.certificate.record import NO_ANSWER, CertificateError, Cross
 from feasibly.data.dataset import Dataset
+from feasibly.fitting import fit
 from feasibly.model.kernel import fit_gp
 from feasibly.model.linear import fit_ridge
 from feasibly.promise import PromiseError
-from feasibly.proxy import CLOSED, Proxy, fit
+from feasibly.proxy import Proxy
+from feasibly.train.registry import closed_form
 
 Array = NDArray[np.float64]
 
@@ -37,10 +39,10 @@ def refit(
     The order of the labels is drawn anew for all of them, since the guarantee asks for a procedure that treats
     labels alike whatever their order.
     """
-    if proxy.method not in CLOSED:
+    if proxy.method not in closed_form():
         raise CertificateError(
-            f"the variant 'cross' trains {count} more models, which only {', '.join(CLOSED)} do in little time, not "
-            f"{proxy.method}; use the variant 'split' with labels kept apart"
+            f"the variant 'cross' trains {count} more models, which only {', '.join(closed_form())} do in little time, "
+            f"not {proxy.method}; use the variant 'split' with labels kept apart"
         )
     trained = np.flatnonzero(data.solved & ~data.unseen(proxy.keys))
     if len(np.unique(data.keys[trained])) < len(np.unique(proxy.keys)):

@@ -1,0 +1,149 @@
+"""The one function that trains any method, within one budget that counts everything."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feasibly.model.belief import Model
+from feasibly.problem.errors import FeasiblyError
+from feasibly.train.clock import Clock
+from feasibly.train.registry import Method, find
+from feasibly.train.task import Moment, Progress, Steps, Task, Trained
+
+if TYPE_CHECKING:
+    from feasibly.train.constants import Constants
+
+
+Offer = Callable[[Callable[[], Model], str], None]
+"""Called with a function that makes the best model so far, and the name of the method it belongs to."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a method's `fit` is asked for; `settings` is an instance of the method's settings class."""
+
+    task: Task
+    name: str
+    settings: Any
+    clock: Clock
+    trials: int = 1
+    replay: Steps | None = None
+    progress: Progress | None = None
+    constants: Constants | None = None
+    """What was found on the labels before training; `None` for those who train a bare model."""
+    best: Offer | None = None
+
+    def tell(self, stage: str, **validation: float) -> None:
+        """Say how training stands, for methods without steps."""
+        if self.progress is not None:
+            clock = self.clock
+            self.progress(Moment(self.name, 0, 0, stage, 0, math.nan, validation, clock.elapsed, clock.left))
+
+    def offer(self, make: Callable[[], Model], what: str) -> None:
+        """Leave a model for whoever has to stop training from outside; `what` is the method it belongs to."""
+        if self.best is not None:
+            self.best(make, what)
+
+
+def train(
+    task: Task,
+    method: str,
+    budget: float | Clock,
+    *,
+    settings: Any | Mapping[str, Any] | None = None,
+    trials: int = 1,
+    replay: Steps | None = None,
+    progress: Progress | None = None,
+    constants: Constants | None = None,
+    best: Offer | None = None,
+) -> Trained:
+    """Train `method` on `task` within `budget` seconds of wall-clock time, compilation and all trials included.
+
+    Args:
+        task: labels and inputs.
+        method: a name from `METHODS`.
+        budget: seconds, or a clock that is running already.
+        settings: the method's own settings, or those to change as a mapping.
+        trials: how many times to start anew within the budget; the best on the validation labels is returned.
+        replay: the `steps` of an earlier `Trained`, taken again instead of watching the clock; with the same task and
+            settings the same model results.
+        progress: called after every chunk of steps with a `Moment`, and at least once by every method.
+        constants: of conditioning, where they were found already.
+        best: told of every model that is better than those before it.
+
+    Ctrl-C ends training early and returns the best model so far; `Trained.note` says so.
+    """
+    clock = budget if isinstance(budget, Clock) else Clock(budget)
+    found = find(method)
+    chosen = check_request(found, settings, trials, replay)
+    if task.labels < found.fewest:
+        raise FeasiblyError(
+            f"{task.labels} labels are too few to learn from; {method} needs at least {found.fewest}"
+        )
+    return found.fit(Request(task, method, chosen, clock, int(trials), replay, progress, constants, best))
+
+
+def check_request(
+    method: Method, settings: Any | Mapping[str, Any] | None, trials: int, replay: Steps | None
+) -> Any:
+    """The settings to train with; what the method cannot honour is refused."""
+    if not isinstance(trials, Integral) or isinstance(trials, bool) or trials < 1:
+        raise FeasiblyError(f"at least one trial is needed, not {trials}")
+    if method.closed and trials > 1:
+        raise FeasiblyError(
+            f"{method.name} gives the same model every time; leave trials out, or choose a network"
+        )
+    if method.closed and replay is not None:
+        raise FeasiblyError(f"{method.name} takes no steps that could be repeated; leave steps out")
+    return _settings(method, settings)
+
+
+def by_steps(request: Request, learner: Callable[..., Any], cost: float) -> Trained:
+    """Train a learner by gradient steps; `cost` is that of compiling it."""
+    from feasibly.train.driver import drive
+
+    return drive(request, lambda: learner(request.name, request.task, request.settings), compile_cost=cost)
+
+
+def _settings(method: Method, given: Any | Mapping[str, Any] | None) -> Any:
+    usual = method.settings
+    if given is None:
+        return usual
+    if not isinstance(given, Mapping):
+        if usual is None or type(given) is not type(usual):
+            raise FeasiblyError(
+                f"these settings ({type(given).__name__}) do not belong to the method {method.name!r}"
+            )
+        return given
+    known = [] if usual is None else [field.name for field in dataclasses.fields(usual)]
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        there = f"it has {', '.join(known)}" if known else "it has no settings"
+        raise FeasiblyError(
+            f"the method {method.name!r} has no setting {', '.join(map(repr, unknown))}; {there}"
+        )
+    for key, value in given.items():
+        wanted = _wanted(getattr(usual, key), value)
+        if wanted:
+            raise FeasiblyError(f"the setting {key!r} of {method.name!r} is {wanted}, not {value!r}")
+    return dataclasses.replace(usual, **given) if given else usual
+
+
+def _wanted(usual: Any, value: Any) -> str:
+    """What a setting has to be, in words, where `value` is not that."""
+    flag = isinstance(value, bool | np.bool_)
+    if isinstance(usual, bool):
+        return "" if flag else "yes or no"
+    if isinstance(usual, int):
+        return "" if isinstance(value, Integral) and not flag else "a whole number"
+    if isinstance(usual, float):
+        sound = isinstance(value, Real) and not flag and math.isfinite(value)
+        return "" if sound else "a number"
+    return ""
