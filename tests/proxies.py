@@ -12,7 +12,7 @@ from tests.problems import CASES, make
 def trained(name, method="ridge"):
     problem = make(name)
     data = fb.label(problem, fb.sample(problem, 120, seed=5), jobs=1)
-    return fb.fit(problem, data, method, labels=60 if CASES[name].feasible else 30, budget=300.0), data
+    return fb.fit(problem, data, method, labels=60 if CASES[name].feasible else 30, budget=900.0), data
 
 
 def unseen(proxy, data, count=40):

@@ -16,14 +16,14 @@ from tests.sealed import edit
 def toy():
     problem = make("toy")
     data = fb.label(problem, fb.sample(problem, 80, seed=1), jobs=1)
-    return problem, data, fb.fit(problem, data, labels=40, budget=300.0)
+    return problem, data, fb.fit(problem, data, labels=40, budget=900.0)
 
 
 @pytest.fixture(scope="module")
 def grid():
     problem = make("grid3")
     data = fb.label(problem, fb.sample(problem, 60, seed=1), jobs=1)
-    return problem, data, fb.fit(problem, data, "ridge", labels=40)
+    return problem, data, fb.fit(problem, data, "ridge", labels=40, budget=900.0)
 
 
 def test_a_proxy_of_a_built_in_family_reopens_by_itself(grid, tmp_path):
@@ -153,13 +153,13 @@ def test_labels_without_multipliers_serve_too():
     problem = make("grid3")
     data = fb.label(problem, fb.sample(problem, 60, seed=1), jobs=1)
     bare = fb.Dataset.from_arrays(problem, data.x, data.y)
-    proxy = fb.fit(problem, bare, labels=40, budget=300.0)
+    proxy = fb.fit(problem, bare, labels=40, budget=900.0)
     assert fb.evaluate_proxy(proxy, bare, "polished").metrics.share_feasible > 0.9
 
 
 def test_the_same_seed_gives_the_same_proxy(toy):
     problem, data, proxy = toy
-    again = fb.fit(problem, data, labels=40, budget=300.0)
+    again = fb.fit(problem, data, labels=40, budget=900.0)
     assert np.array_equal(again.predict(data.x, "mean").y, proxy.predict(data.x, "mean").y)
 
 
@@ -238,12 +238,12 @@ def test_an_interrupted_fit_gives_what_there_is(toy):
 
         return progress
 
-    early = fb.fit(problem, data, labels=40, budget=300.0, progress=at("constants of conditioning"))
+    early = fb.fit(problem, data, labels=40, budget=900.0, progress=at("constants of conditioning"))
     assert (early.method, early.record.asked, early.calibration) == ("ridge", "response", None)
     assert "interrupted" in early.record.note
-    middle = fb.fit(problem, data, labels=40, budget=300.0, progress=at("response"))
+    middle = fb.fit(problem, data, labels=40, budget=900.0, progress=at("response"))
     assert (middle.method, middle.calibration is None) == ("ridge", False)
-    late = fb.fit(problem, data, labels=40, budget=300.0, progress=at("pseudo-labels"))
+    late = fb.fit(problem, data, labels=40, budget=900.0, progress=at("pseudo-labels"))
     assert late.method == "response"
     assert "interrupted" in late.record.note
     assert late.record.train_seconds >= sum(v for k, v in late.record.seconds.items() if k != "total") - 1e-6
@@ -252,7 +252,7 @@ def test_an_interrupted_fit_gives_what_there_is(toy):
 def test_a_proxy_of_correlated_loads_knows_their_range():
     problem = make("grid3")
     data = fb.label(problem, count=24, seed=0, jobs=1, design="correlated")
-    proxy = fb.fit(problem, data, method="ridge", budget=60)
+    proxy = fb.fit(problem, data, method="ridge", budget=900)
     drawn = fb.sample(problem, 200, seed=9, design="correlated")
     odd = proxy.problem.nominal * [
         [1.15],

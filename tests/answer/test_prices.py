@@ -55,7 +55,7 @@ def test_a_fixed_output_has_its_multiplier():
         name="one fixed",
     )
     data = fb.label(problem, fb.sample(problem, 40, seed=1), jobs=1)
-    proxy = fb.fit(problem, data, "ridge", labels=20)
+    proxy = fb.fit(problem, data, "ridge", labels=20, budget=900.0)
     x = np.array([[0.2], [0.9]])
     found = proxy.predict(x, "polished")
     expected = 3.0 * (x[:, 0] - 0.75)  # the slope of the cost along the fixed output, y[0] being x - 3/4

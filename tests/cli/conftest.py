@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("home")
     GRID3.write(folder / "grid.m")
     rows, grid, model = folder / "rows", folder / "grid-rows", folder / "model"
-    how = ("--method", "ridge", "--labels", LABELS, "--seed", 3, "--budget", 60, "--json")
+    how = ("--method", "ridge", "--labels", LABELS, "--seed", 3, "--budget", 900, "--json")
     _made("label", CASE, "--count", 60, "--jobs", 1, "--out", rows)
     _made("label", folder / "grid.m", "--count", 8, "--jobs", 1, "--out", grid)
     (folder / "told.json").write_text(_made("train", rows, "--out", model, *how))

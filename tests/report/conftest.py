@@ -45,7 +45,7 @@ def toy_comparison(toy_data: fb.Dataset, toy_store: Path) -> Comparison:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> PublishedTable:
     """The paper's first table as if it had been made on a grid of three buses."""
     case = GRID3.write(tmp_path_factory.mktemp("grid") / "grid.json")
-    return replace(TABLE_57, case=str(case), labels=LABELS, tests=TESTS, unlabelled=8, budget=40.0)
+    return replace(TABLE_57, case=str(case), labels=LABELS, tests=TESTS, unlabelled=8, budget=1000.0)
 
 
 @pytest.fixture(scope="session")
