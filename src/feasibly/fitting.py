@@ -68,7 +68,7 @@ def fit(
         ... )
         >>> x = fb.sample(problem, 100, seed=0)
         >>> data = fb.Dataset.from_arrays(problem, x, x.clip(0.0, 1.0))
-        >>> proxy = fb.fit(problem, data, "ridge", labels=40)
+        >>> proxy = fb.fit(problem, data, "ridge", labels=40, budget=600)
         >>> answer = proxy.predict([[0.25, 1.5]])
         >>> answer.y.round(3)
         array([[0.25, 1.  ]])
@@ -140,7 +140,7 @@ class Fitting:
         try:
             self._constants = find_constants(
                 problem, rows, first, clock, seed=self._seed, share=0.5 if self._method.closed else 0.25,
-                tell=self._tell,
+                alone=self._asked != DEFAULT_METHOD, tell=self._tell,
             )  # fmt: skip
         except KeyboardInterrupt:
             return self.so_far("Training was interrupted before anything was learnt")

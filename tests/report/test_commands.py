@@ -33,7 +33,7 @@ def asked(reproduced: Reproduction, monkeypatch: pytest.MonkeyPatch) -> list[str
     store = reproduced.parts[0].comparison.store
     assert store is not None
     return [
-        "compare", str(store / "rows.zarr"), "--methods", "ridge", "--answers", "mean,conditioned", "--budget", "900",
+        "compare", str(store / "rows.zarr"), "--methods", "ridge", "--answers", "mean,conditioned", "--budget", "500",
         "--labels", str(LABELS), "--tests", str(TESTS), "--unlabelled", "8", "--store", str(store),
     ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.data.reading import open_frame, read_problem_arrays, read_values
+from feasibly.data.reading import open_frame, read_values, rebuild_stored
 from feasibly.data.schema import (
     ALL,
     CHUNK,
@@ -32,7 +32,7 @@ from feasibly.data.store import Builder
 from feasibly.problem.core import Problem
 from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
-from feasibly.problem.families import describe, rebuild
+from feasibly.problem.families import describe
 from feasibly.solve.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Dataset:
                     f"{where} holds rows of a problem of your own, {stored['name']!r}; pass it: "
                     "Dataset.open(path, problem=problem)"
                 )
-            problem = rebuild(stored["family"], read_problem_arrays(where))
+            problem = rebuild_stored(stored, where)
         if problem.fingerprint != stored["fingerprint"]:
             raise StoreError(
                 f"{where} holds rows of another problem ({stored['name']!r}, fingerprint "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from feasibly.data._lock import NAME as LOCK
 from feasibly.data.schema import FORMAT, FORMAT_VERSION, UNSOLVED, StoreError
+from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.families import rebuild
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -98,6 +101,22 @@ def read_problem_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise StoreError(f"{path} is damaged: its problem cannot be read ({first_line(error)})") from None
 
 
+def rebuild_stored(stored: Mapping[str, Any], path: Path) -> Problem:
+    """The problem that the store carries, which must still be the one its rows belong to."""
+    arrays = read_problem_arrays(path)
+    try:
+        with np.errstate(all="ignore"):
+            problem = rebuild(stored["family"], arrays)
+    except (FeasiblyError, ValueError, TypeError, IndexError, KeyError) as error:
+        raise StoreError(f"{path} is damaged: its problem cannot be made again ({first_line(error)})") from None
+    if problem.fingerprint != stored["fingerprint"]:
+        raise StoreError(
+            f"{path} is damaged, or made by another version of feasibly: the problem stored in it is not the one its "
+            f"rows belong to ({stored['name']!r}); fetch another copy, or label again"
+        )
+    return problem
+
+
 _MEND = "run the command that made it again to solve those rows anew"
 
 
@@ -114,11 +133,16 @@ def blocks_without_files(
     lost: set[int] = set()
     for name in names:
         folder = path / name / "c"
-        there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+        there = {entry.name for entry in folder.iterdir() if _holds_file(entry)} if folder.is_dir() else set()
         # Inputs are written when the store is made; answers as they come.
         wanted = range(-(-rows // block)) if name == "x" else finished
         lost.update(i for i in wanted if str(i) not in there)
     return sorted(lost)
+
+
+def _holds_file(entry: Path) -> bool:
+    """Whether a chunk is there: the chunk of a matrix is a file in a folder of its own, which stays when it is lost."""
+    return entry.is_file() or any(entry.rglob("*"))
 
 
 def _rows_in_words(blocks: Sequence[int], block: int, rows: int) -> str:

@@ -59,6 +59,7 @@ def fit_response(request: Request) -> Trained:
             request.clock,
             seed=task.seed,
             share=0.5,
+            alone=False,
             tell=request.tell,
         )
         request = replace(request, constants=constants)
