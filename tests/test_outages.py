@@ -88,7 +88,7 @@ def test_stores_reopen_with_what_varies(data: fb.Dataset, tmp_path: Path) -> Non
 
 def test_answers_under_outages(data: fb.Dataset, tmp_path: Path) -> None:
     problem = data.problem
-    proxy = fb.fit(problem, data, "ridge", labels=50, budget=30)
+    proxy = fb.fit(problem, data, "ridge", labels=50, budget=900)
     test = data.split(50).test
     x = data.x[[*test, 7]].copy()
     found = proxy.predict(x, "auto")

@@ -23,7 +23,7 @@ from tests.proxies import trained, unseen
 def proving(name: str) -> fb.Proxy:
     proxy, _ = trained(name)
     if proxy._prover is None:
-        proxy._prover = Prover.train(proxy, labels=16, budget=8.0)
+        proxy._prover = Prover.train(proxy, labels=16, budget=900.0)
     return proxy
 
 

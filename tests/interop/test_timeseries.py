@@ -50,7 +50,7 @@ def _with_profiles() -> Any:
 @pytest.fixture(scope="module")
 def run() -> tuple[Any, fb.TimeSeries]:
     net = _with_profiles()
-    return net, fb.run_timeseries(net, method="ridge", labels=24, budget=5.0, jobs=1)
+    return net, fb.run_timeseries(net, method="ridge", labels=24, budget=900.0, jobs=1)
 
 
 def test_every_step_is_answered_and_obeys(run: tuple[Any, fb.TimeSeries]) -> None:

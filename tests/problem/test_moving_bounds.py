@@ -141,7 +141,7 @@ def test_the_twin_with_fixed_bounds_has_the_same_answers() -> None:
 def test_answers_keep_to_the_rows_own_bounds() -> None:
     problem, x = moving(), rows(60)
     data = fb.label(problem, x, jobs=1)
-    proxy = fb.fit(problem, data, "ridge", labels=40, budget=20)
+    proxy = fb.fit(problem, data, "ridge", labels=40, budget=900)
     found = proxy.predict(x[40:], "auto")
     assert found.ok.all()
     np.testing.assert_allclose(found.y, optimum(x[40:]), atol=1e-4)
