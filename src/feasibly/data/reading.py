@@ -108,7 +108,9 @@ def rebuild_stored(stored: Mapping[str, Any], path: Path) -> Problem:
         with np.errstate(all="ignore"):
             problem = rebuild(stored["family"], arrays)
     except (FeasiblyError, ValueError, TypeError, IndexError, KeyError) as error:
-        raise StoreError(f"{path} is damaged: its problem cannot be made again ({first_line(error)})") from None
+        raise StoreError(
+            f"{path} is damaged: its problem cannot be made again ({first_line(error)})"
+        ) from None
     if problem.fingerprint != stored["fingerprint"]:
         raise StoreError(
             f"{path} is damaged, or made by another version of feasibly: the problem stored in it is not the one its "
