@@ -69,6 +69,14 @@ def test_any_multipliers_give_a_bound(name):
             low = np.asarray(lower_bound(cone, Multipliers(*map(jnp.asarray, draws)), *load))
         assert (low <= data.objective[rows]).all()
         assert np.isfinite(low).all()
+        # Without limits on reactive power there is more to choose from, and still a finite bound.
+        open_ends = dataclasses.replace(
+            grid, qmax=np.full(grid.n_generators, np.inf), pmin=grid.pmin - np.inf
+        )
+        with double():
+            wider = np.asarray(lower_bound(Cone.of(open_ends), Multipliers(*map(jnp.asarray, draws)), *load))
+        assert np.isfinite(wider).all()
+        assert (wider <= data.objective[rows]).all()
 
 
 def test_an_infeasible_input_is_proven_so():

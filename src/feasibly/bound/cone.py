@@ -154,10 +154,11 @@ def coefficients(cone: Cone, m: Multipliers) -> Linear:
 def lower_bound(cone: Cone, m: Multipliers, load_p: Any, load_q: Any) -> Any:
     """A number that the cost of no feasible dispatch is below, for any finite `m`; loads by bus, rows last.
 
-    Rounding is allowed for: what is returned is less than the exact value of the same formula. It is minus infinity
-    where a generator without a limit would earn on its price.
+    Rounding is allowed for: what is returned is less than the exact value of the same formula. A price at which a
+    generator without a limit would earn without end is moved to where it does not.
     """
     grid = cone.grid
+    m = _affordable(cone, m)
     lift = (...,) + (None,) * (m.active.ndim - 1)
     linear = coefficients(cone, m)
     half = jnp.sqrt(linear.c**2 + linear.s**2) / 2.0
@@ -177,6 +178,30 @@ def lower_bound(cone: Cone, m: Multipliers, load_p: Any, load_q: Any) -> Any:
     size = sum(jnp.sum(jnp.abs(part), axis=0) for part in parts) + _gross(cone, m, lift)
     operations = sum(part.shape[0] for part in parts) + 2 * len(cone.end_bus) + 64
     return total - 4.0 * float(np.finfo(np.float64).eps) * operations * size
+
+
+def _affordable(cone: Cone, m: Multipliers) -> Multipliers:
+    """Prices that no generator with an open range can earn on without end."""
+    grid = cone.grid
+    straight = grid.cost[:, 0] == 0.0
+    ranges = []
+    for low, high, cost in (
+        (np.where(straight, grid.pmin, 0.0), np.where(straight, grid.pmax, 0.0), grid.cost[:, 1]),
+        (grid.qmin, grid.qmax, np.zeros(grid.n_generators)),
+    ):
+        least, most = np.full(grid.n_buses, -np.inf), np.full(grid.n_buses, np.inf)
+        np.minimum.at(most, grid.gen_bus, np.where(np.isposinf(high), cost, np.inf))
+        np.maximum.at(least, grid.gen_bus, np.where(np.isneginf(low), cost, -np.inf))
+        ranges.append((least, most))
+    if all(np.isinf(end).all() for pair in ranges for end in pair):
+        return m
+    lift = (...,) + (None,) * (m.active.ndim - 1)
+    prices = (
+        jnp.minimum(jnp.maximum(price, least[lift]), most[lift])
+        for price, (least, most) in zip((m.active, m.reactive), ranges, strict=True)
+    )
+    active, reactive = prices
+    return m._replace(active=active, reactive=reactive)
 
 
 def _gross(cone: Cone, m: Multipliers, lift: Any) -> Any:
