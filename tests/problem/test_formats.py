@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import ProblemError
+from feasibly.problem.errors import FeasiblyError, ProblemError
 from feasibly.problem.families import grid_of, load_problem
 from feasibly.problem.grid import Grid
 from feasibly.problem.read import read_grid
@@ -213,3 +214,55 @@ def test_any_radial_grid_reads_back_as_written(
     shunts[grid.shunt_bus] = grid.gs + 1j * grid.bs
     assert_equal(shunts, plain.shunt)
     assert_equal(grid.cost / [1e4, 1e2, 1.0], np.array([row[4:] for row in made.gencost]))
+
+
+def test_costs_with_corners_and_dc_lines_agree_between_formats(tmp_path: Path) -> None:
+    line = "mpc.dcline = [\n 1 3 1 20 18.5 0 0 1 1 -30 40 -10 10 -5 5 0.5 0.05;\n];"
+    costs = [[1, 0, 0, 3, 0, 0, 60, 600, 200, 6200], [2, 0, 0, 2, 30, 5, 0, 0, 0, 0]]
+    source = replace(GRID3, gencost=costs, extra=line).write(tmp_path / "grid.m")
+    for format in ("powermodels-json", "egret-json"):
+        target = _emit(source, format, tmp_path / f"{format}.json")
+        one, other = load_problem(source), load_problem(target)
+        assert list(one.blocks) == list(other.blocks)
+        _assert_same(one, other)
+
+
+def test_what_powerio_passes_over_is_refused(tmp_path: Path) -> None:
+    from feasibly.problem._unread import passed_over
+
+    class Said:
+        def __init__(self, message: str) -> None:
+            self.severity, self.message = "warning", message
+
+    said = [
+        Said("`switch` table ignored (2 rows): switches are not modeled; open switches are not applied"),
+        Said("`res_bus` table ignored (3 rows): not mapped"),
+        Said("PSS/E ZONE section (1 record line(s)) is not modeled: dropped on any other write"),
+        Said("PSS/E FACTS section (1 record line(s)) is not modeled: dropped on any other write"),
+    ]
+    faults, notes = passed_over(said, "pandapower-json")
+    assert ["`switch`" in str(fault) or "FACTS" in str(fault) for fault in faults] == [True, True]
+    assert len(notes) == 1
+
+
+PSSE_LINES = {
+    "no revision": (
+        "0, 100.0, 33",
+        "0, 100.0",
+        "line 1: must give the case, the base power and the revision",
+    ),
+    "a letter": ("1.1", "1.l", "(line 4: a number is wanted where"),
+}
+
+
+@pytest.mark.parametrize("which", PSSE_LINES)
+def test_psse_files_say_what_is_wrong_and_where(which: str, tmp_path: Path) -> None:
+    text = _emit(GRID3.write(tmp_path / "grid.m"), "psse", tmp_path / "grid.raw").read_text()
+    before, after, sentence = PSSE_LINES[which]
+    head, rest = text.split("\n", 1)
+    cells = [cell.strip() for cell in head.split("/")[0].split(",")]
+    first = f"{cells[0]}, {cells[1]}" if which == "no revision" else head
+    text = first + "\n" + (rest if which == "no revision" else rest.replace(before, after, 1))
+    (tmp_path / "broken.raw").write_text(text)
+    with pytest.raises(FeasiblyError, match=re.escape(sentence)):
+        load_problem(tmp_path / "broken.raw", costs=COSTS3)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,120 @@ _NUMBERS = {
 _STATUS = {"branch": "br_status", "gen": "gen_status", "load": "status", "shunt": "status"}
 
 
-def look_again(path: Path, source_format: str) -> tuple[list[Fault], float | None]:
+_KINDS = ("bus", "gen", "load", "shunt", "branch", "dcline", "storage", "switch")
+_PASSED_OVER = re.compile(
+    r"\b(ignored|not model+ed|dropped|not mapped|unsupported|not applied)\b", re.IGNORECASE
+)
+_HARMLESS = re.compile(
+    r"`(res_\w+|\w*geodata|measurement|controller|group\w*|characteristic\w*|output_writer)`"
+    r"|PSS/E (AREA|ZONE|OWNER|INTER-?AREA|MULTI-?SECTION)|rate_[bc]|rating|long_name|substation",
+    re.IGNORECASE,
+)
+"""What reading may pass over: results, maps, names, and ratings that are not used here."""
+
+PANDAPOWER = (
+    "in Python, feasibly.from_pandapower(pandapower.from_json(path)) reads the net as pandapower does"
+)
+
+
+def look_again(path: Path, network: Any) -> tuple[list[Fault], float | None]:
     """Faults of the file itself, and what divides its current limits to give per unit (`None`: the base).
 
-    PowerModels: a value that is missing or is not a number would be read as zero; current limits are handed
-    on as they stand, per unit where the file says that it is and MVA elsewhere.
+    - PowerModels: a value that is missing or is not a number would be read as zero; current limits are handed
+      on as they stand, per unit where the file says that it is and MVA elsewhere; costs of DC lines are dropped.
+    - PSS/E: a first line without a revision is taken for revision 33, whatever follows; DC lines lose what their
+      converters lose and draw.
+    - pandapower: units that stand at a set point come as generators without limits.
     """
-    if source_format == "powermodels-json":
+    if network.source_format == "powermodels-json":
         document = json.loads(path.read_text(encoding="utf-8"))
         return _check_powermodels(document), 1.0 if document.get("per_unit") else None
+    if network.source_format == "psse":
+        return _check_psse(path, network), None
+    if network.source_format == "pandapower-json":
+        return _check_pandapower(network), None
     return [], None
+
+
+def passed_over(diagnostics: Iterable[Any], source_format: str) -> tuple[list[Fault], list[str]]:
+    """What powerio says that it left out: faults where that may change the optimum, notes otherwise."""
+    faults, notes = [], []
+    for said in diagnostics:
+        if said.severity == "info":
+            continue
+        if _PASSED_OVER.search(said.message) and not _HARMLESS.search(said.message):
+            advice = f"; {PANDAPOWER}" if source_format == "pandapower-json" else ""
+            faults.append(Fault("what cannot be read", said.message.rstrip(".") + advice))
+        elif not re.search(r"`res_\w+`", said.message):
+            notes.append(f"{said.severity}: {said.message}")
+    return faults, notes
+
+
+def where_it_stands(path: Path, reason: str) -> str:
+    """` (line 12)` for a field that powerio names by its place and its text alone."""
+    found = re.search(r'field (\d+) "([^"]*)"', reason)
+    if found is None or not path.is_file():
+        return ""
+    place, text = int(found.group(1)), found.group(2)
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        cells = [cell.strip() for cell in line.split("/")[0].split(",")]
+        if place < len(cells) and cells[place] == text:
+            return f" (line {number}: a number is wanted where {text!r} stands)"
+    return ""
+
+
+def _check_psse(path: Path, network: Any) -> list[Fault]:
+    faults = []
+    first = path.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0].split("/")[0]
+    cells = [cell.strip() for cell in first.split(",")]
+    if len(cells) < 3 or not cells[2].isdigit():
+        what = (
+            "must give the case, the base power and the revision, as in 0, 100.0, 33; older files give none"
+        )
+        faults.append(Fault("line 1", f"{what}, and their columns differ: save it in revision 33"))
+    for row, line in enumerate(network.hvdc, start=1):
+        if line.get("in_service", True):
+            what = "losses and reactive power of its converters cannot be read from this format"
+            faults.append(Fault(f"DC line {row} ({line['from']}-{line['to']})", what))
+    return faults
+
+
+def _check_pandapower(network: Any) -> list[Fault]:
+    faults = []
+    for row, unit in enumerate(network.generators, start=1):
+        if unit["in_service"] and not all(map(_is_finite, (unit["pmin"], unit["pmax"]))):
+            what = f"has no limits on active power, and may stand at a set point: {PANDAPOWER}"
+            faults.append(Fault(f"generator {row} (bus {unit['bus']})", what))
+    if len(faults) > 5:
+        faults = [*faults[:5], Fault("generators", f"{len(faults) - 5} more without limits on active power")]
+    return faults
+
+
+def _is_finite(value: Any) -> bool:
+    return value is not None and abs(value) < float("inf")
+
+
+def dc_lines(network: Any) -> Sequence[Mapping[str, Any]]:
+    """powerio's DC lines with the names that branches have for their ends."""
+    return [
+        line if "from_id" in line else {**line, "from_id": line["from"], "to_id": line["to"]}
+        for line in network.hvdc
+    ]
 
 
 def _check_powermodels(document: Mapping[str, Any]) -> list[Fault]:
     faults = []
     if not isinstance(document.get("per_unit"), bool):
         faults.append(Fault("per_unit", "must say true or false; without it MW and per unit look alike"))
+    for kind, elements in document.items():
+        table = isinstance(elements, Mapping) and any(isinstance(e, Mapping) for e in elements.values())
+        if table and kind not in _KINDS:
+            faults.append(
+                Fault(kind, "a table that the AC-OPF model here does not have; take it out of the file")
+            )
+    for key, line in document.get("dcline", {}).items():
+        if line.get("br_status", 1) and any(line.get("cost") or ()):
+            faults.append(Fault(f"dcline {key}", "has a cost, which cannot be read from this format"))
     for kind in ("bus", "gen", "load", "shunt", "branch"):
         for key, element in document.get(kind, {}).items():
             if not element.get(_STATUS.get(kind, ""), 1):

@@ -14,6 +14,7 @@ from feasibly.problem._costs import Costs, prices
 from feasibly.problem._gather import Gathering, corners
 from feasibly.problem._islands import split_islands
 from feasibly.problem._stars import star_points
+from feasibly.problem._unread import dc_lines
 from feasibly.problem.errors import Fault, ProblemError
 from feasibly.problem.grid import Grid
 
@@ -68,7 +69,7 @@ def assemble(
         "load": network.loads,
         "shunt": [*network.shunts, *cores],
         "branch": [*network.branches, *legs],
-        "DC line": network.hvdc,
+        "DC line": dc_lines(network),
         "switch": network.switches,
     }
     numbers = {int(bus["id"]) for bus in buses}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from feasibly.problem._costs import Costs
-from feasibly.problem._unread import look_again
+from feasibly.problem._unread import look_again, passed_over, where_it_stands
 from feasibly.problem.assemble import assemble
 from feasibly.problem.errors import FeasiblyError, MissingExtraError, ProblemError
 from feasibly.problem.grid import Grid
@@ -62,8 +62,9 @@ def read_grid(
         raise FeasiblyError(
             f"{path.name} holds a {type(network).__name__}; AC optimal power flow needs a balanced network"
         )
-    notes = [f"{d.severity}: {d.message}" for d in module.diagnostics if d.severity != "info"]
-    faults, current_base = look_again(path, network.source_format)
+    faults, notes = passed_over(module.diagnostics, network.source_format)
+    more, current_base = look_again(path, network)
+    faults += more
     return assemble(
         network, name, notes, costs, faults, current_base=current_base, fixed_dc=dc_lines == "fixed"
     )
@@ -119,4 +120,4 @@ def _reason(error: Exception, path: Path) -> str:
     first = (str(error).splitlines() or [type(error).__name__])[0]
     if first.startswith("REQUEST.FORMAT.UNKNOWN") and path.is_file():
         return "its format is not known; MATPOWER ends in .m, PSS/E in .raw, PowerModels in .json"
-    return re.sub(r"^[A-Z_]+(\.[A-Z_]+)+: ", "", first)
+    return re.sub(r"^[A-Z_]+(\.[A-Z_]+)+: ", "", first) + where_it_stands(path, first)
