@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from feasibly.proxy import Evaluation, Proxy, evaluate, evaluate_proxy
     from feasibly.report.compare import Comparison, compare
     from feasibly.report.html import write_report
+    from feasibly.screening.run import Screening, screen
     from feasibly.timeseries import TimeSeries, run_timeseries
     from feasibly.train.registry import DEFAULT_METHOD, METHODS
 
@@ -58,6 +59,8 @@ _HOMES = {
     "sample": "feasibly.problem.sampling",
     "DEFAULT_METHOD": "feasibly.train.registry",
     "METHODS": "feasibly.train.registry",
+    "Screening": "feasibly.screening.run",
+    "screen": "feasibly.screening.run",
     "Evaluation": "feasibly.proxy",
     "Proxy": "feasibly.proxy",
     "evaluate": "feasibly.proxy",
@@ -86,6 +89,7 @@ __all__ = [
     "Problem",
     "ProblemError",
     "Proxy",
+    "Screening",
     "TimeSeries",
     "__version__",
     "certify",
@@ -103,6 +107,7 @@ __all__ = [
     "nonconvex",
     "run_timeseries",
     "sample",
+    "screen",
     "write_report",
 ]
 
