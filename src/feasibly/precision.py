@@ -14,31 +14,18 @@ Two rules keep both worlds apart (each was learnt from a wrong number):
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import jax
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def double() -> AbstractContextManager[Any]:
     """A context in which JAX computes in float64."""
     return jax.enable_x64(True)
-
-
-def in_double(function: Callable[P, R]) -> Callable[P, R]:
-    """Run `function` inside `double()` on every call."""
-
-    @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        with double():
-            return function(*args, **kwargs)
-
-    return wrapped
 
 
 def twin(function: Callable[..., R]) -> Callable[..., R]:

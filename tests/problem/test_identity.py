@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from feasibly.precision import double, in_double, twin
+from feasibly.precision import double, twin
 from feasibly.problem.core import Problem
 from feasibly.problem.families import describe, grid_of, load_problem, rebuild
 from feasibly.problem.nonconvex import nonconvex
@@ -191,12 +191,9 @@ def test_recursive_helpers_survive() -> None:
     assert problem.objectives([[0.0]], [[1.0, 1.0, 1.0]])[0] == 6.0
 
 
-def test_in_double_and_twin() -> None:
-    @in_double
-    def dtype() -> Any:
-        return jnp.ones(1).dtype
-
-    assert dtype() == jnp.float64
+def test_double_is_local_and_a_twin_is_another_function() -> None:
+    with double():
+        assert jnp.ones(1).dtype == jnp.float64
     assert jnp.ones(1).dtype == jnp.float32
 
     def square(x: Any) -> Any:

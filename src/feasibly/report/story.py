@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly import promise
 from feasibly.certificate import Certificate
+from feasibly.certificate.making.means import bound_means, clipped_errors, find_ranges
 from feasibly.data.dataset import Dataset
 from feasibly.problem.families import grid_of
 from feasibly.proxy import Evaluation, evaluate_proxy
@@ -259,20 +259,21 @@ def _bounds(data: Dataset, chosen: Evaluation | None) -> dict[str, Any]:
         return {}
     problem, grid = data.problem, grid_of(data.problem)
     part = problem.blocks["vm"] if grid is not None else slice(0, problem.n_outputs)
-    span = (problem.upper - problem.lower)[part]
-    ranged = np.isfinite(span) & (span > 0)
-    rows = _tested(data, chosen)
-    answered = np.clip(chosen.answer.y, problem.lower, problem.upper)
-    error = np.abs(answered - np.clip(data.y[rows], problem.lower, problem.upper))[:, part][:, ranged]
-    if not ranged.any() or len(rows) < 2 or not np.isfinite(error).all():
+    ranges, rows = find_ranges(problem, None), _tested(data, chosen)
+    error, _ = clipped_errors(problem, chosen.answer.y, data.y[rows], ranges)
+    span = ranges.outputs[ranges.known]
+    shown = (span > 0) & np.isin(ranges.known, np.arange(problem.n_outputs)[part])
+    if not shown.any() or len(rows) < 2:
         return {}
-    span = span[ranged]
-    bounds = {
-        "Hoeffding": promise.hoeffding(error, span).epsilon,
-        "empirical Bernstein": promise.empirical_bernstein(error, span).epsilon,
-        "betting (tightest)": promise.betting(error, span).epsilon,
+    made, error = bound_means(error[:, shown], span[shown], 0.95), error[:, shown]
+    titles = {
+        "hoeffding": "Hoeffding",
+        "empirical-bernstein": "empirical Bernstein",
+        "betting": "betting (tightest)",
     }
-    names = grid.bus_id[ranged].tolist() if grid is not None else np.flatnonzero(ranged).tolist()
+    bounds = {title: made[name].epsilon for name, title in titles.items()}
+    place = ranges.known[shown] - part.start
+    names = grid.bus_id[place].tolist() if grid is not None else place.tolist()
     drawing = draw_bounds(
         names, error.mean(axis=0), bounds,
         what="voltage magnitude error" if grid is not None else "error of the output",

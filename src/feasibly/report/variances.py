@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from feasibly import promise
 from feasibly.arrays import RunningMoments
+from feasibly.certificate.making.means import bound_means
 from feasibly.data.dataset import Dataset
 from feasibly.promise import AlphaReport, Spread
 from feasibly.proxy import Proxy
@@ -97,13 +98,8 @@ def bus_bounds(
     if block != "va":  # labels keep their bounds to the solver's tolerance
         truth = np.clip(truth, low, high)
     error, span = np.abs(answered - truth), high - low
-    made = {
-        "hoeffding": promise.hoeffding(error, span, confidence),
-        "empirical-bernstein": promise.empirical_bernstein(error, span, confidence),
-        "mpv-bernstein": promise.mpv_bernstein(error, span, found.spread.mpv[part], confidence),
-        "betting": promise.betting(error, span, confidence),
-    }
-    return error.mean(axis=0), {name: bound.epsilon for name, bound in made.items()}, span
+    made = bound_means(error, span, confidence, mpv=found.spread.mpv[part])
+    return error.mean(axis=0), {name: made[name].epsilon for name in BOUNDS}, span
 
 
 def by_tests(found: Examination, block: str, counts: Sequence[int]) -> dict[int, dict[str, float]]:
