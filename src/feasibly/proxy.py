@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -141,7 +142,7 @@ class Proxy:
         """Answer each row of `x`: shape `(rows, n_inputs)`, or one input of shape `(n_inputs,)`.
 
         Args:
-            x: inputs in the problem's units.
+            x: inputs in the problem's units. A JAX array of rows stays on its device, and so do `conditioned` answers.
             answer: `mean`, `svp`, `conditioned`, `polished`, `solved`, or `auto`.
             tolerance: a violation above this flags the row, and makes `auto` climb.
             seed, draws: of the posterior draws of `svp`.
@@ -154,6 +155,14 @@ class Proxy:
         rows = rows[None] if rows.ndim == 1 else rows
         rows, _ = self.problem.check_rows(rows)
         made = self.certificate
+        if (
+            isinstance(x, jax.Array)
+            and answer == "conditioned"
+            and made is None
+            and x.ndim == 2
+            and not prove
+        ):
+            return self.ladder.answer_on_device(x, tolerance)
         trust = None if made is None or made.rule is None else made.rule.trusts
         found = self.ladder.answer(rows, answer, tolerance=tolerance, seed=seed, draws=draws, trust=trust)
         if made is not None:

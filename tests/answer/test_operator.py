@@ -144,7 +144,7 @@ def test_where_the_step_rests_the_rows_own_optimality_conditions_hold():
     lam = c.candidates.compress(duals)
     start = driver.start(x, y)._replace(equality=duals.equality, lam=lam, active=lam > c.threshold)
     operator = driver.operator(0)
-    moved, _ = driver._iteration.run(operator, x, y, start, 1, proximal=False, rest=0.0, rounds=(40, 40))
+    moved, _ = driver.iteration.run(operator, x, y, start, 1, proximal=False, rest=0.0, rounds=(40, 40))
     away = np.abs(moved.y - y) / c.trust
     assert np.median(away.max(axis=1)) < 1e-5
 
@@ -164,7 +164,7 @@ def test_the_first_order_response_is_one_step_from_the_centre(name):
     )
     free_to_move = replace(c, trust=np.full_like(c.trust, 1e9))
     far = Driver(proxy.problem, free_to_move, driver.covariance)
-    stepped, _ = far._iteration.run(
+    stepped, _ = far.iteration.run(
         far.operator(0), x, start.y, start, 1, proximal=False, rest=0.0, rounds=(40, 40)
     )
     assert settled.mean() > 0.5

@@ -180,12 +180,7 @@ def _with_operators(
     settings = driver.settings
 
     def reached(tried: Driver, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        found = tried.run(labels.x[rows], starts[rows], SHARED_ONLY, until=deadline(1.0)).converged
-        again = rows[found]
-        found[found] = tried.run(
-            labels.x[again], starts[again], SHARED_OPTIMAL, until=deadline(1.0)
-        ).converged
-        return found
+        return tried.run(labels.x[rows], starts[rows], SHARED_ONLY, until=deadline(1.0)).converged
 
     everything = np.arange(len(labels.x))
     missing = everything[~reached(driver, everything)]

@@ -109,11 +109,11 @@ class Driver:
         same = old is not None and old.candidates is calibration.candidates and old.flips == calibration.flips
         if reuse is None or old is None or not same or old.settings != calibration.settings:
             self._derivatives = Derivatives(self.search, calibration.candidates)
-            self._iteration = Iteration(
+            self.iteration = Iteration(
                 self.search, calibration.candidates, calibration.flips, calibration.settings
             )
             return
-        self._derivatives, self._iteration = reuse._derivatives, reuse._iteration
+        self._derivatives, self.iteration = reuse._derivatives, reuse.iteration
         if reuse.covariance is self.covariance:
             self._precision = reuse._precision
             if old.weight == calibration.weight and old.trust is calibration.trust:
@@ -247,6 +247,10 @@ class Driver:
         progress.converged[rows] = False
         progress.feasible[rows] = level.rows is Rows.FAR
         confirmed = np.zeros(len(progress.x), dtype=bool)
+        if level.probe:
+            settled = rows[self._cannot_gain(progress, rows)]
+            progress.converged[settled], progress.level[settled] = True, level.name
+            confirmed[settled] = True
         places = np.arange(len(rows))
         count = len(self.calibration.centres) if level.by is By.SHARED else 1
         for index in range(count):
@@ -263,6 +267,19 @@ class Driver:
             confirmed[part[held]] = True
             if not again:
                 self._keep_better(progress, part[~held], state.take(~held))
+
+    def _cannot_gain(self, progress: Progress, rows: Ints) -> Mask:
+        """Feasible rows whose cost a few steps in optimal mode, and all that would follow, would hardly change."""
+        s, x = self.settings, progress.x[rows]
+        state, residuals = self.iteration.run(
+            self.operator(0), x, progress.mean[rows], progress.state.take(rows), s.probe_steps, proximal=False,
+            rest=0.0, rounds=s.thorough_rounds, single=progress.single,
+        )  # fmt: skip
+        progress.steps[rows] += s.probe_steps
+        before = progress.measured[0][rows]
+        gain = np.abs(self.problem.objectives(x, self.problem.pin(x, state.y)) - before)
+        gain = gain / np.maximum(np.abs(before), 1e-12) + residuals.remaining
+        return np.asarray(gain < s.probe_tolerance)  # NaN is not
 
     def _sweep(self, progress: Progress, level: Level, index: int, rows: Ints) -> tuple[Mask, State]:
         """All passes over some rows on one operator: which converged on the candidates, and where all of them stand."""
@@ -282,7 +299,7 @@ class Driver:
         for number, (steps, rounds) in enumerate(plan):
             if not len(left) or (number and progress.late):
                 break
-            state, residuals = self._iteration.run(
+            state, residuals = self.iteration.run(
                 operator, progress.x[rows[left]], belief[rows[left]], state, steps,
                 proximal=level.mode is Mode.PROXIMAL, rest=self.settings.change_tolerance / 10, rounds=rounds,
                 single=progress.single,
@@ -291,7 +308,7 @@ class Driver:
             done = self._converged(state, residuals, level.mode)
             merit = self._merit(residuals)
             stay = ~done
-            if stay.sum() > self.settings.few_hopeless:
+            if level.start is not Start.FOUND and stay.sum() > self.settings.few_hopeless:
                 stay &= self._hopeful(merit, last, steps, number)
             leaving = ~stay
             for part, now in zip(ended, state, strict=True):

@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.device import DeviceProgram, on_device
 from feasibly.answer.driver import Driver, Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED
 from feasibly.model.belief import Belief, Model
+from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
@@ -32,6 +37,8 @@ WORTH_KEEPING = 5.0
 LARGEST_KEPT = 20_000_000
 """Unless it has more numbers than this."""
 DRAWS = 500
+SMALLEST_ON_DEVICE = 256
+"""Fewer rows than this are not worth the way to an accelerator."""
 
 __all__ = ["ANSWERS", "Answer", "AnswerOutcome", "Ladder", "Leverage"]
 
@@ -71,6 +78,7 @@ class Ladder:
         self._box = box
         self._leverage = leverage
         self._believed: tuple[Array, Belief, float] | None = None
+        self._program: DeviceProgram | None = None
 
     @property
     def driver(self) -> Driver:
@@ -122,6 +130,8 @@ class Ladder:
         """Answer every row of `x` (checked, float64) by the rung `which`; `trust` says when `auto` may stay."""
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
+        if which == "conditioned" and len(x) >= SMALLEST_ON_DEVICE and jax.default_backend() != "cpu":
+            return self.answer_on_device(x, tolerance)
         began = time.perf_counter()
         finite = np.asarray(np.isfinite(x).all(axis=1))
         refused = self.problem.refused(x)
@@ -165,6 +175,60 @@ class Ladder:
             level=climbed.level,
             steps=climbed.steps,
             factorisations=climbed.factorisations,
+        )
+
+    def answer_on_device(self, x: Any, tolerance: float = TOLERANCE) -> Answer:
+        """`conditioned`, with belief, steps and checks on the default device; what is left over is done by the driver.
+
+        A JAX array stays where it is, and the answers with it; a NumPy array travels there and its answers back.
+        """
+        began = time.perf_counter()
+        stays = isinstance(x, jax.Array)
+        if self._program is None and not self.driver.calibration.direct:
+            self._program = DeviceProgram(self.driver, self.model)
+        host = np.asarray(x, dtype=np.float64)
+        found, note = on_device(self._program, self.problem, x)
+        finite = np.asarray(np.isfinite(host).all(axis=1))
+        refused = self.problem.refused(host)
+        answerable = finite.copy()
+        answerable[list(refused)] = False
+        worst = np.maximum(found.max_equality, found.max_inequality)
+        done = found.converged & (worst <= self.driver.settings.feasibility_tolerance)
+        left = np.flatnonzero(~done & answerable)
+        level = np.full(len(host), "shared", dtype=object)
+        factorisations = np.zeros(len(host), dtype=np.int64)
+        if len(left):
+            again = self.driver.run(host[left], self.model.predict(host[left]).mean, CONDITIONED)
+            y = self.problem.pin(host[left], again.y)
+            found = found.put(left, y, self.problem.worst(host[left], y))
+            level[left], factorisations[left] = again.level, again.factorisations
+        y, objective, equality, inequality = found[:4]
+        if not answerable.all():
+            with double():
+                y = (jnp if stays else np).where(answerable[:, None], y, np.nan)
+        outcome = np.full(len(host), AnswerOutcome.OK, dtype=object)
+        outcome[self.outside(np.where(answerable[:, None], host, self.problem.nominal))] = (
+            AnswerOutcome.OUTSIDE
+        )
+        outcome[~(np.maximum(equality, inequality) <= tolerance)] = AnswerOutcome.VIOLATED
+        for i, refusal in refused.items():
+            outcome[i] = AnswerOutcome[refusal.kind.upper()]
+        outcome[~finite] = AnswerOutcome.NOT_FINITE_INPUT
+        why = [f"row {i}: {refusal.why}" for i, refusal in refused.items()]
+        return Answer(
+            y=y,
+            std=np.broadcast_to(self.driver.operator(0).std, y.shape),
+            objective=objective,
+            max_equality=equality,
+            max_inequality=inequality,
+            outcome=tuple(outcome),
+            rung=("conditioned",) * len(host),
+            seconds=time.perf_counter() - began,
+            x=host,
+            problem=self.problem,
+            warnings=(note, *why) if note else tuple(why),
+            level=tuple(level),
+            factorisations=factorisations,
         )
 
     def _measured(self, x: Array, y: Array, climbed: Climbed, answerable: Mask) -> tuple[Array, Array, Array]:

@@ -50,30 +50,35 @@ class Level:
     by: By
     mode: Mode
     start: Start
+    probe: bool = False
+    """Whether a few steps in optimal mode are taken first, only to see whether they gain anything: a row that would
+    gain less than `Settings.probe_tolerance` stays as it is."""
 
 
 _SHARED = Level("shared", Rows.LEFT, By.SHARED, Mode.PROXIMAL, Start.BELIEF)
 _OVERRULED = Level("overruled", Rows.FAR, By.CENTRAL, Mode.OPTIMAL, Start.FOUND)
 _ROW = Level("row", Rows.LEFT, By.ROW, Mode.OPTIMAL, Start.FOUND)
 _RESTART = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.PROXIMAL, Start.CENTRE)
-_OPTIMAL = Level("shared", Rows.LEFT, By.SHARED, Mode.OPTIMAL, Start.BELIEF)
 _RESTART_OPTIMAL = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.OPTIMAL, Start.CENTRE)
-_CONFIRM = Level("confirmed", Rows.CONVERGED, By.SHARED, Mode.OPTIMAL, Start.FOUND)
+_OPTIMAL = Level("optimal", Rows.CONVERGED, By.SHARED, Mode.OPTIMAL, Start.FOUND)
+_CONFIRM = Level("confirmed", Rows.CONVERGED, By.SHARED, Mode.OPTIMAL, Start.FOUND, probe=True)
+_FROM_BELIEF = Level("shared", Rows.LEFT, By.SHARED, Mode.OPTIMAL, Start.BELIEF)
 
 CONDITIONED = (_SHARED, _OVERRULED, _RESTART, _ROW)
 """`conditioned`: feasible and, where the belief is not far off, optimal to many digits."""
 
-POLISHED = (_OPTIMAL, _RESTART_OPTIMAL, _ROW)
-"""`polished`: the optimum, whatever the belief."""
+POLISHED = (_SHARED, _OPTIMAL, _RESTART_OPTIMAL, _ROW)
+"""`polished`: the optimum, whatever the belief. Proximal first: where the cost is flat, optimal mode from afar wanders
+off along it and leaves the equalities behind."""
 
 CONFIRMED = (_SHARED, _CONFIRM)
-"""`auto`, before the solver: conditioned, then optimal mode until nothing more is to be gained."""
+"""`auto`, before the solver: conditioned, and nothing more to be gained."""
 
 SHARED_ONLY = (_SHARED,)
 """What can be had without factoring anything for a row; for calibration and for answers that teach."""
 
-SHARED_OPTIMAL = (_OPTIMAL,)
-"""The same in optimal mode."""
+SHARED_OPTIMAL = (_FROM_BELIEF,)
+"""The same in optimal mode, for labels whose multipliers are wanted."""
 
 
 class Pass(NamedTuple):
@@ -89,7 +94,7 @@ def passes(settings: Settings, rows: int, mode: Mode, start: Start) -> tuple[Pas
     if rows <= settings.few_rows:
         return Pass(12, thorough), Pass(16, patient)
     if start is Start.FOUND:
-        return Pass(2, quick), Pass(2, thorough), Pass(4, thorough), Pass(8, patient)
+        return Pass(4, thorough), Pass(4, thorough), Pass(8, thorough), Pass(8, patient), Pass(16, patient)
     first = Pass(settings.first_steps, quick)
     later: tuple[Pass, ...]
     if mode is Mode.PROXIMAL:

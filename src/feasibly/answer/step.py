@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 BUCKETS = (1, 16, 256)
 """Batch sizes that are ever compiled, which takes seconds each."""
 
-SLOWEST = 0.99
+SLOWEST = 0.999
 """The slowest contraction that is extrapolated; nearer to one, two changes say nothing about the rest."""
 
 
@@ -108,6 +108,13 @@ class Iteration:
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         parts = [np.concatenate(part) for part in zip(*outs, strict=True)]
         return State(*parts[:4]), Residuals(*parts[4:])
+
+    def on_device(
+        self, operator: Operator, x: Any, mean: Any, state: State, steps: int, *, rounds: tuple[int, int]
+    ) -> tuple[Any, ...]:
+        """The same in proximal mode for arrays on a device, rows last: state and residuals, as `run` returns them."""
+        rest = 0.0  # proximal mode looks at the constraints alone
+        return self._run(operator.inverse, x, mean, *state, steps, rest, True, rounds)
 
 
 def batches(rows: int, single: bool = False) -> list[tuple[slice, int]]:
