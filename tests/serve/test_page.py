@@ -192,6 +192,16 @@ def test_promise_and_what_binds(driver: Any, address: str, models: dict[str, fb.
     assert len(driver.find_elements("css selector", "#panel-bus tbody tr")) == 3
 
 
+def test_an_answer_is_proved(driver: Any, address: str, models: dict[str, fb.Proxy]) -> None:
+    page = Page(driver, address, "#model=own")
+    page.find("#prove").click()
+    wait(lambda: driver.find_elements("css selector", "#proven"))
+    found = models["own"].predict(models["own"].problem.nominal, prove=True)
+    shown = page.run("window.feasibly.seen.lower_bound")
+    assert shown == pytest.approx(float(found.lower_bound[0]), rel=1e-6, abs=1e-9)
+    assert "costs less than" in page.text("#proven")
+
+
 def test_lines_and_units_are_switched(driver: Any, address: str, models: dict[str, fb.Proxy]) -> None:
     page = Page(driver, address, "#model=three")
     assert page.find("#switches-card").is_displayed()

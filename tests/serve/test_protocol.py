@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 import feasibly as fb
+from feasibly.serve.batching import How
 from feasibly.serve.desk import Desk
+from feasibly.serve.refusal import Refused
+from feasibly.serve.shelf import Served
 from tests.proxies import trained, unseen
 
 
@@ -46,6 +50,40 @@ def test_inference_gives_what_predict_gives(client: TestClient, answer: str) -> 
     np.testing.assert_allclose(got["objective"], want.objective)
     np.testing.assert_allclose(got["max_equality"], want.max_equality, atol=1e-9)
     assert list(got["outcome"]) == [outcome.name for outcome in want.outcome]
+
+
+def test_answers_are_proved_on_request(client: TestClient) -> None:
+    proxy, data = trained("toy")
+    x, _, _ = unseen(proxy, data, 2)
+    wanted = [{"name": "lower_bound"}, {"name": "proven_gap_percent"}]
+    got = outputs(infer(client, x, "toy", parameters={"prove": True}, outputs=wanted))
+    want = proxy.predict(x, prove=True)
+    np.testing.assert_allclose(got["lower_bound"], want.lower_bound, rtol=1e-6, atol=1e-9)
+    assert infer(client, x, "toy", outputs=wanted).status_code == 422
+    plain = client.post("/models/toy/answer", json={"prove": True}).json()["rows"][0]
+    assert plain["lower_bound"] <= plain["objective"] + 1e-9
+
+
+def test_proofs_of_a_grid_are_prepared_beside_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they need takes minutes to make: until it is there, 503 for them and answers for everyone else."""
+    served = Served("grid3", trained("grid3")[0])
+    going = threading.Event()
+
+    def make(proxy: fb.Proxy) -> None:
+        going.wait(30)
+        raise fb.FeasiblyError("this grid cannot be relaxed")
+
+    monkeypatch.setattr(fb.Proxy, "prover", property(make))
+    for _ in range(2):
+        with pytest.raises(Refused, match="being made") as refused:
+            served.check_prover()
+        assert refused.value.status == 503
+    assert served.predict(served.problem.nominal[None], How()).ok.all()
+    going.set()
+    assert served._maker is not None
+    served._maker.join(30)
+    with pytest.raises(Refused, match="cannot be relaxed"):
+        served.check_prover()
 
 
 def test_single_precision_in_and_out(client: TestClient) -> None:

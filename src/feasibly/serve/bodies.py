@@ -88,8 +88,8 @@ def read_how(said: Mapping[str, Any], served: Served) -> How:
     prove = said.get("prove", False)
     if not isinstance(prove, bool):
         raise Refused(422, f"prove is true or false, not {prove!r}")
-    if prove and not served.proves:
-        raise Refused(422, "this version of feasibly cannot prove answers; leave prove out")
+    if prove:
+        served.check_prover()
     return How(answer, float(tolerance), prove)
 
 

@@ -115,7 +115,6 @@ def detail(served: Served) -> dict[str, Any]:
         "promise": None if promise is None else promise.describe(),
         "confidence": None if promise is None else promise.confidence,
         "promised": [] if promise is None else list(promise.answers),
-        "proves": served.proves,
         "digest": served.digest,
     }
 

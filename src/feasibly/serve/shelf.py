@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from feasibly.problem.grid import Grid
 from feasibly.problem.sampling import sample
 from feasibly.proxy import Proxy
 from feasibly.serve.batching import How
+from feasibly.serve.refusal import Refused
 
 Array = NDArray[np.float64]
 
@@ -44,7 +46,8 @@ class Served:
         self.digest = proxy.digest()
         self.warm_seconds = float("nan")
         self.position = {name: i for i, name in enumerate(self.problem.input_names)}
-        self.proves = "prove" in inspect.signature(Proxy.predict).parameters
+        self._making, self._no_prover = threading.Lock(), ""
+        self._maker: threading.Thread | None = None
         self.page: dict[str, Any] = {}
         """What the page has worked out about it, once."""
 
@@ -64,6 +67,40 @@ class Served:
         asked = self.proxy if how.answer == "auto" else self._bare
         more: dict[str, Any] = {"prove": True} if how.prove else {}
         return asked.predict(x, how.answer, tolerance=how.tolerance, **more)
+
+    def check_prover(self) -> None:
+        """Have the prover of a grid made on the first request for a proof, beside the answers: it takes minutes.
+
+        Raises:
+            Refused: 503 until it is there, 422 when there can be none.
+        """
+        if self.grid is None or self.proxy._prover is not None:
+            return
+        with self._making:
+            if self._no_prover:
+                raise Refused(422, self._no_prover)
+            if self._maker is None:
+                self._maker = threading.Thread(
+                    target=self._make_prover, name=f"proofs of {self.name}", daemon=True
+                )
+                self._maker.start()
+        raise Refused(
+            503,
+            f"what proofs for {self.name} need is being made, once, and takes about as long as training; ask again in "
+            "a minute",
+            retry_after=10,
+        )
+
+    def _make_prover(self) -> None:
+        maker = copy.copy(self.proxy)  # answers go on meanwhile, without it
+        try:
+            made = maker.prover
+        except Exception as error:
+            log.warning("no proofs for %s: %s", self.name, error)
+            self._no_prover = f"there are no proofs for {self.name}: {error}"
+            return
+        self._bare._prover = made
+        self.proxy._prover = made
 
     def promise(self, found: Answer, x: Array, how: How) -> Answer:
         """The same answer with what is promised of it, where the model carries a certificate."""

@@ -9,11 +9,13 @@ import { Files } from "./files.js";
 import { Ladder, outputs, promise, proof, tables, verdict } from "./results.js";
 
 const CALM = 220; // milliseconds without a change before the slower questions are asked
+const AGAIN = 4000; // milliseconds until a proof is asked for again, while what it needs is being made
 const SMALL = 300; // buses up to which the ladder is compared by itself
 
 let state = fromAddress(location.hash);
 let model = null;
 let seen = null;
+let proving = 0;
 let busy = false, dirty = false, calm = 0, generation = 0;
 
 const controls = new Controls(() => changed());
@@ -72,6 +74,7 @@ async function open(name) {
 function changed() {
   dirty = true;
   clearTimeout(calm);
+  clearTimeout(proving);
   remember();
   if (!busy) ask();
 }
@@ -113,8 +116,9 @@ async function settle(prove = false) {
     window.feasibly.settled++;
     if (!prove && (!model.grid || model.grid.bus.id.length <= SMALL)) await ladder.compare(model, state, x);
   } catch (error) {
-    status(error.message, true);
     if (prove) by("proof").textContent = error.message;
+    if (prove && error.status === 503) proving = setTimeout(() => { if (mine === generation && !dirty && !busy) settle(true); }, AGAIN);
+    else status(error.message, true);
   } finally {
     by("prove").disabled = false;
   }

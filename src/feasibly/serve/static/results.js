@@ -47,10 +47,7 @@ export function promise(model, state, seen) {
 
 export function proof(model, seen) {
   const box = by("proof");
-  by("prove").hidden = !model.proves;
-  if (!model.proves) {
-    box.replaceChildren(make("p", { class: "hint" }, "This server cannot prove answers."));
-  } else if (seen && Number.isFinite(seen.proven_gap_percent)) {
+  if (seen && Number.isFinite(seen.proven_gap_percent)) {
     const words = `No dispatch that obeys the constraints costs less than ${figure(seen.lower_bound, 7)}; this answer is within ${percent(seen.proven_gap_percent)} of that.`;
     box.replaceChildren(make("p", { id: "proven" }, model.grid ? words : words.replace("No dispatch that obeys", "Nothing that obeys")));
   } else if (seen && "lower_bound" in seen) {

@@ -27,7 +27,7 @@ export async function talk(address, body, { text = false, signal } = {}) {
       continue;
     }
     const said = await reply.json().catch(() => ({ error: `the server replied ${reply.status}` }));
-    if (!reply.ok) throw new Error(said.error || `the server replied ${reply.status}`);
+    if (!reply.ok) throw Object.assign(new Error(said.error || `the server replied ${reply.status}`), { status: reply.status });
     return said;
   }
 }
