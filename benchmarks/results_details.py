@@ -11,7 +11,7 @@ from typing import Any
 from feasibly.report.beside import HOW_TO_READ, Line, beside_sheet, count_verdicts, put_beside
 from feasibly.report.files import ReportError, read_json
 from feasibly.report.published import METRICS, PublishedTable, find_table
-from feasibly.report.render import TIE, duration, figure, notes_of, preparation, sheet_of
+from feasibly.report.render import TIE, duration, figure, notes_of, sheet_of
 from feasibly.report.sheet import to_markdown
 from feasibly.train.registry import DEFAULT_METHOD
 
@@ -111,9 +111,27 @@ def _comparison(name: str, document: Mapping[str, Any]) -> list[str]:
     )
     said = [
         *failures,
-        *(f"- {words}" for words in (*notes_of(rows), *preparation(document.get("seconds", {})))),
+        *(f"- {words}" for words in (*notes_of(rows), *preparation(document))),
     ]
     return [*text, *said, *([""] if said else [])]
+
+
+def preparation(document: Mapping[str, Any]) -> list[str]:
+    """What the column of training time leaves out in results from before it counted everything."""
+    trained = {f"{row['method']}.{row['seed']}": row.get("train_seconds") or 0.0 for row in document["rows"]}
+    found = [
+        f"{name} {duration(extra)}"
+        for name, spent in document.get("seconds", {}).items()
+        if (extra := spent.get("conditioning", 0.0))
+        and spent.get("total", 0.0) - trained.get(name, 0.0) > 0.5 * extra
+    ]
+    if not found:
+        return []
+    return [
+        "Train leaves out what conditioned answers need once a model: "
+        + ", ".join(found)
+        + " (method and seed). Where a method is not named here, that is part of its training."
+    ]
 
 
 def _verdict(lines: Sequence[Line], table: PublishedTable) -> str:

@@ -151,6 +151,17 @@ def test_a_row_that_is_as_good_is_not_kept_quiet(folder: Path) -> None:
     assert "On 0 of 1 problems" in wanted(folder)[README]
 
 
+def test_time_that_old_results_leave_out_is_told(folder: Path) -> None:
+    path = folder / "compare-6-mine.json"
+    document = json.loads(path.read_text())
+    spent = {"mae.0": {"conditioning": 7.0, "total": 7.5}, "response.0": {"conditioning": 0.4, "total": 0.5}}
+    path.write_text(json.dumps(document | {"seconds": spent}))
+    page = wanted(folder)[DOCS / "results" / "mine.md"]
+    (line,) = (line for line in page.splitlines() if line.startswith("- Train leaves out"))
+    assert "mae.0 7 s (method and seed)" in line
+    assert "response" not in line
+
+
 def test_pages_that_benchmarks_wrote_are_taken_over(folder: Path) -> None:
     (folder / "speed.md").write_text("# How fast\n\nVery.\n")
     made = wanted(folder)

@@ -199,7 +199,6 @@ def describe(comparison: Comparison) -> list[str]:
         if line.failed:
             words.append(f"{line.method}, {line.answer} failed: {line.failed}")
     words += notes_of(comparison.rows)
-    words += preparation({name: record.get("seconds", {}) for name, record in comparison.trainings.items()})
     budget = plan.get("budget", math.inf)
     over = [
         f"{name} {duration(total)}"
@@ -207,26 +206,8 @@ def describe(comparison: Comparison) -> list[str]:
         if (total := record.get("seconds", {}).get("total") or 0.0) > 1.02 * budget
     ]
     if over:
-        words.append(
-            f"Over the budget of {duration(budget)}, preparation of conditioned answers included: {', '.join(over)}."
-        )
+        words.append(f"Over the budget of {duration(budget)}: {', '.join(over)}.")
     return words
-
-
-def preparation(seconds: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """What is not in the column of training time: the constants of conditioned answers, found after learning."""
-    found = [
-        f"{name} {duration(spent['conditioning'])}"
-        for name, spent in seconds.items()
-        if spent.get("conditioning")
-    ]
-    if not found:
-        return []
-    return [
-        "Train leaves out what conditioned answers need once a model: "
-        + ", ".join(found)
-        + " (method and seed). Where a method is not named here, that is part of its training."
-    ]
 
 
 def notes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
