@@ -36,7 +36,7 @@ from feasibly.report.machine import describe_machine
 
 CASE = "nonconvex:6,2,3"
 SLOW = 10.0
-SHARES = {"models": 0.3, "stores": 0.2, "tables": 0.25, "options": 0.15, "requests": 0.1}
+SHARES = {"models": 0.4, "stores": 0.15, "tables": 0.3, "options": 0.1, "requests": 0.05}
 
 RUNNER = CliRunner()
 

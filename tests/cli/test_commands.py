@@ -236,7 +236,12 @@ def test_certify_keeps_its_promise_with_the_model(home: Path, tmp_path: Path) ->
     found = document(*words, "--no-save")
     assert fb.Proxy.load(model).certificate is None
     assert (found["confidence"], found["labels"], found["saved"]) == (0.8, 60 - LABELS, False)
-    assert "With probability 80 %" in text(*words)
+    assert "With probability 80 %" in text(*words, "--full")
+    short = text(*words).strip().splitlines()
+    assert len(short) == 3  # the whole, a line for the answer, and where the rest is
+    assert "80 % confidence, from 20 labels" in short[0]
+    assert short[1].startswith("  mean: its cost is within ")
+    assert short[2].endswith("--full.")
     kept = fb.Proxy.load(model).certificate
     assert kept is not None
     assert any("--range NAME=R" in sentence for sentence in found["sentences"])
@@ -252,7 +257,14 @@ def test_certify_keeps_its_promise_with_the_model(home: Path, tmp_path: Path) ->
 def test_the_demo_from_end_to_end(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On three buses and a few rows; then the first command that it suggests."""
     monkeypatch.chdir(tmp_path)
-    small = {"CASE": str(home / "grid.m"), "DRAWN": 50, "LABELS": 28, "TESTS": 10, "TIMED": 3, "BUDGET": 20.0}
+    small = {
+        "CASE": str(home / "grid.m"),
+        "DRAWN": 50,
+        "LABELS": 28,
+        "TESTS": 10,
+        "TIMED": 3,
+        "BUDGET": 900.0,
+    }
     for name, value in small.items():
         monkeypatch.setattr(demo_module, name, value)
     monkeypatch.setattr(demo_module, "CERTIFIED", "mean")  # which compiles nothing

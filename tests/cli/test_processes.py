@@ -91,9 +91,9 @@ def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
     code = (
         "import os, sys, feasibly as fb, feasibly.cli as cli, feasibly._cli.data_commands as commands\n"
         "load = commands.load\n"
-        "def noisy(*words):\n"
+        "def noisy(*words, **more):\n"
         "    os.write(1, b'banner'); print('note')\n"
-        "    return load(*words)\n"
+        "    return load(*words, **more)\n"
         "commands.load = noisy\n"
         f"sys.argv = ['feasibly', 'label', '{CASE}', '--count', '4', '--jobs', '2', '--out', 'rows', '--json']\n"
         "if __name__ == '__main__': cli.main()\n"

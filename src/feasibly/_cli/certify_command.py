@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from feasibly._cli import signals
-from feasibly._cli.console import Meter, emit, show
-from feasibly._cli.model_commands import check_answer, open_data, open_proxy
+from feasibly._cli.console import Meter, counted, emit, show
+from feasibly._cli.model_commands import check_answer, how_long, open_data, open_proxy
 from feasibly._cli.options import AsJson, Data, Model, Seed, Tolerance
 from feasibly.problem.errors import FeasiblyError
+
+if TYPE_CHECKING:
+    from feasibly.certificate import Certificate
+    from feasibly.promise import ScoreLimit
 
 
 class Variant(StrEnum):
@@ -59,6 +63,9 @@ def certify(
         bool,
         typer.Option("--save/--no-save", help="Keep the certificate with the model, for predict to use."),
     ] = True,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print every promise, what it rests on and when it is void.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Say what may be promised of a proxy's answers, and keep the promise with the model.
@@ -76,7 +83,7 @@ def certify(
     with Meter(f"opening {model}") as meter:
         proxy = open_proxy(model)
         rows = open_data(data, proxy.problem)
-        meter.turn_to(f"certifying {', '.join(chosen)} at {confidence:g}")
+        meter.turn_to(f"certifying {', '.join(chosen)} at {confidence:g}{how_long(proxy, *chosen)}")
         made = fb.certify(
             proxy, rows, confidence, answers=chosen, alpha=alpha, ranges=known or None, simultaneous=simultaneous,
             variant=variant.value, tolerance=tolerance, seed=seed,
@@ -89,9 +96,43 @@ def certify(
     if json:
         emit(made.as_dict() | {"sentences": lines, "saved": save})
         return
-    show(*lines)
-    if save:
-        show("", f"Kept with {model}: predict now gives intervals that hold with this confidence.")
+    if full:
+        show(*lines)
+    else:
+        show(*in_short(made))
+    kept = f"Kept with {model}: predict now gives intervals that hold with this confidence." if save else ""
+    more = "" if full else "Every promise, and when it is void: --full."
+    show(f"{kept} {more}".strip())
+
+
+def in_short(made: Certificate) -> list[str]:
+    """A line about the whole, and one for each way of answering: what holds for the next instance."""
+    whose = (
+        f"{counted(made.labels, 'label')} that the model has not seen"
+        if made.variant == "split"
+        else "its own labels"
+    )
+    lines = [
+        f"{made.method} for {made.problem}: promises for the next instance drawn like those learnt from, each with "
+        f"{100.0 * made.confidence:g} % confidence, from {whose}."
+    ]
+    for name, each in made.answers.items():
+        gap = math.inf if each.gap is None else _worst(each.gap)
+        cost = f"its cost is within {gap:.2g} % of the optimum" if gap < math.inf else "nothing of its cost"
+        equal, unequal = _worst(each.max_eq), _worst(each.max_ineq)
+        limits = (
+            f"equalities hold to {equal:.1g} and limits to {unequal:.1g}"
+            if max(equal, unequal) < math.inf
+            else "nothing of its constraints"
+        )
+        lines.append(f"  {name}: {cost}; {limits}.")
+    return lines
+
+
+def _worst(limit: ScoreLimit) -> float:
+    import numpy as np
+
+    return float(np.max(limit.upper()))
 
 
 def _parse_ranges(pairs: list[str]) -> dict[str, float]:

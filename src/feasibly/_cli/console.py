@@ -187,6 +187,8 @@ class Meter:
             if self._over.wait(moment - self.seconds):
                 return
             what = f"{self._doing}: {self._note}" if self._note else f"{self._doing} ..."
+            if moment == QUIET and self._doing.startswith("opening "):
+                what += " (waking up takes some seconds, most of them for importing JAX)"
             say(f"[{in_words(self.seconds)}] {what}")
 
 

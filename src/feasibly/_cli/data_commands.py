@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feasibly._cli import signals
 from feasibly._cli.console import Meter, counted, emit, in_words, say, show
 from feasibly._cli.files import check_target
 from feasibly._cli.options import (
@@ -153,6 +154,7 @@ def label(
 
     def tell(progress: Progress) -> None:
         nonlocal resumed
+        signals.check()
         resumed = progress.resumed
         if progress.stage == "translating":
             meter.turn_to("preparing the solver")
@@ -172,11 +174,16 @@ def label(
             costs=None if cost_draws is None else cost_draws.value,
             ratings=None if rating_draws is None else rating_draws.value,
         )  # fmt: skip
-        problem = load(case, costs, spread, ignore, vary=varied, draws=draws)
-        data = fb.label(
-            problem, count=count, seed=seed, design=design.value, factor=factor, noise=noise, jobs=jobs,
-            engine=engine.value, address=address, out=out, progress=tell,
-        )  # fmt: skip
+
+        def work() -> Dataset:
+            return fb.label(
+                load(case, costs, spread, ignore, vary=varied, draws=draws), count=count, seed=seed,
+                design=design.value, factor=factor, noise=noise, jobs=jobs, engine=engine.value, address=address,
+                out=out, progress=tell,
+            )  # fmt: skip
+
+        # Clusters want the main thread, and hear signals themselves.
+        data = signals.heard(work, COURTESY) if engine is EngineName.local else work()
     seconds = time.perf_counter() - began
     before = (
         len(data) if resumed is None else resumed
@@ -189,8 +196,14 @@ def label(
     solver = found["solver_seconds_per_row"]
     how = f"; {in_words(solver)} of solver time each" if new and solver else ""
     there = f" ({before:,} were there already)" if before else ""
-    show(f"{counted(len(data), 'instance')} of {problem.name} in {out}{there}, {in_words(seconds)}{how}.")
+    show(
+        f"{counted(len(data), 'instance')} of {data.problem.name} in {out}{there}, {in_words(seconds)}{how}."
+    )
     show(*outcome_lines(data))
+
+
+COURTESY = 20.0
+"""Seconds that a block of rows has to end after a signal, before it is left behind and solved again next time."""
 
 
 def describe_rows(data: Dataset) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def predict(
         meter.turn_to(f"opening {model}")
         proxy = open_proxy(model)
         x = match_inputs(proxy.problem, table, ignore_extra=ignore_extra)
-        meter.turn_to(f"answering {counted(len(x), 'instance')} ({answer})")
+        meter.turn_to(f"answering {counted(len(x), 'instance')} ({answer}{how_long(proxy, answer)})")
         found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, region=region.value, prove=prove)
         meter.turn_to(f"writing {out}")
         write_table(out, columns(found, std=std, duals=duals, grid=prices))
@@ -104,6 +104,14 @@ def open_proxy(path: Path) -> Proxy:
     if (path / "zarr.json").is_file():
         raise FileError(f"{path} is a dataset, not a model; give the folder that train wrote")
     return fb.Proxy.load(path)
+
+
+def how_long(proxy: Proxy, *answers: str) -> str:
+    """What a wait before the first answer is for and how long it was before, for whoever watches it."""
+    before = proxy.record.seconds.get("conditioning", 0.0)
+    if before < 1.0 or set(answers) <= {"mean", "svp"}:
+        return ""
+    return f"; preparing took {in_words(before)} in training"
 
 
 def check_answer(answer: str) -> None:
@@ -170,7 +178,7 @@ def evaluate(
     with Meter(f"opening {model}") as meter:
         proxy = open_proxy(model)
         rows = open_data(data, proxy.problem)
-        meter.turn_to(f"answering and measuring ({answer})")
+        meter.turn_to(f"answering and measuring ({answer}{how_long(proxy, answer)})")
         found = fb.evaluate_proxy(proxy, rows, answer, limit=limit, tolerance=tolerance, seed=seed)
     if json:
         emit(found.as_dict() | {"problem": proxy.problem.name, "model": model, "data": data})

@@ -30,6 +30,7 @@ PATIENCE = 60.0
 
 _received: list[int] = []
 _installed: list[bool] = []
+_stopping = threading.Event()
 _writing = threading.RLock()
 _workers: list[threading.Thread] = []
 
@@ -114,19 +115,37 @@ class Apart(Generic[T]):
         return self._result[0]
 
 
-def apart(command: Callable[P, T]) -> Callable[P, T]:
-    """A command that works in a thread; a signal leaves the thread to itself, and `leave` then ends the process.
+def heard(work: Callable[[], T], seconds: float = 0.0) -> T:
+    """Do `work` in a thread and listen meanwhile.
 
-    Where `install` was not called, nobody would: the command then runs in place.
+    After a signal the work has so many `seconds` to notice (`check`) and to end by itself; then it is left behind with
+    a `KeyboardInterrupt`, and `leave` ends the process. Where `install` was not called, nobody would: the work is then
+    done in place.
     """
+    if not _installed:
+        return work()
+    with noted() as came:
+        job = Apart(work)
+        while not job.wait(0.1):
+            if came():
+                _stopping.set()
+                if not job.wait(seconds):
+                    raise KeyboardInterrupt
+    return job.result()
+
+
+def check() -> None:
+    """For work that can end early: raise `KeyboardInterrupt` once a signal came."""
+    if _stopping.is_set():
+        raise KeyboardInterrupt
+
+
+def apart(command: Callable[P, T]) -> Callable[P, T]:
+    """A command that works in a thread, and is left behind when a signal comes."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not _installed:
-            return command(*args, **kwargs)
-        job = Apart(lambda: command(*args, **kwargs))
-        job.wait()
-        return job.result()
+        return heard(lambda: command(*args, **kwargs))
 
     return run
 
