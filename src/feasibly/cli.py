@@ -139,7 +139,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = signals.status()
     except SystemExit as leaving:
-        code = leaving.code
+        code = signals.status() if leaving.code == signals.INTERRUPTED else leaving.code
     signals.leave(code if isinstance(code, int) else 0 if code is None else BUG)
 
 
