@@ -3,8 +3,8 @@
     python benchmarks/gpu.py MODEL [MODEL ...] --out results/gpu.json [--rows 65536] [--repeats 5]
 
 The models are folders made by `Proxy.save`; nothing but JAX, NumPy, SciPy and safetensors is needed where this runs.
-Beside the time of the whole call stand its parts on the device (belief, steps, check) and what the card allows: the bytes and
-operations of the steps taken over the rates measured in the same run.
+Beside the time of the whole call stand its parts on the device (belief, steps, check) and what the card allows: the
+bytes and operations of the steps taken over the rates measured in the same run.
 """
 
 from __future__ import annotations
