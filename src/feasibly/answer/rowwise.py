@@ -63,8 +63,11 @@ class RowSolver:
     def _get(self) -> Solver | None:
         if self._missing:
             return None
-        from feasibly.solve.translate import TranslationError
-
+        try:
+            from feasibly.solve.translate import TranslationError
+        except ModuleNotFoundError:  # a machine with an accelerator and no solver, where nobody labels
+            self._missing = True
+            return None
         try:
             return self.solver
         except TranslationError:
