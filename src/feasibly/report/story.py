@@ -29,6 +29,7 @@ from feasibly.report.figures import (
     draw_learning,
     draw_spread,
 )
+from feasibly.report.proven import draw_proven
 from feasibly.report.sheet import Sheet
 from feasibly.train.registry import DEFAULT_METHOD
 
@@ -110,7 +111,7 @@ def tell(
         time_words=words.time_words(headline),
         table=words.table(material.rows, solver, who),
         table_words=words.table_words(per_unit),
-        spread=_spreads(material, main, per_unit),
+        spread=[*_spreads(material, main, per_unit), *_proven(data, chosen)],
         spread_words=[SPREAD_WORDS],
         agreement=_agreement(data, chosen),
         grid=_grids(data, chosen, belief),
@@ -250,7 +251,25 @@ def _grids(data: Dataset, chosen: Evaluation | None, belief: Evaluation | None) 
             rows = _tested(data, each)
             values = bus_errors(data.problem, data.x[rows], each.answer.y, data.y[rows])[kind]
             drawings.append(draw_grid(grid, values, f"mean {kind}", note=f"Of {each.which} answers."))
+    if chosen.answer.duals is not None:
+        known = chosen.answer.prices[np.isfinite(chosen.answer.prices).all(axis=1)]
+        if len(known):
+            note = f"What one more MWh costs there, by {chosen.which} answers."
+            unit = "currency per MWh"
+            drawings.append(draw_grid(grid, known.mean(axis=0), "mean price", unit, note, logarithmic=False))
     return drawings
+
+
+def _proven(data: Dataset, chosen: Evaluation | None) -> list[Drawing]:
+    """Proven gaps, where the proxy has what proofs need."""
+    if chosen is None or chosen.proxy._prover is None:
+        return []
+    gaps = chosen.answer.proven_gap_percent
+    if gaps is None:
+        gaps = chosen.proxy.predict(
+            data.x[_tested(data, chosen)], chosen.which, prove=True
+        ).proven_gap_percent
+    return [] if gaps is None else [draw_proven(gaps, chosen.which)]
 
 
 def _bounds(data: Dataset, chosen: Evaluation | None) -> dict[str, Any]:
