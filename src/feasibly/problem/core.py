@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feasibly.arrays import padded
 from feasibly.precision import double, twin
 from feasibly.problem._bounds import Bounds, bounds_given
 from feasibly.problem.errors import Fault, ProblemError, is_spread
@@ -427,8 +428,7 @@ def _chunks(rows: int) -> Iterator[slice]:
 
 def _padded(rows: Array) -> Array:
     """Repeat the last row up to the next size, so that few shapes are ever compiled."""
-    missing = next(size for size in _SIZES if size >= len(rows)) - len(rows)
-    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing else rows
+    return padded(rows, next(size for size in _SIZES if size >= len(rows)))
 
 
 def _rounded(values: Array) -> bytes:
