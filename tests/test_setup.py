@@ -155,3 +155,20 @@ class TestMake:
         assert "pip" not in _make(clone, "-n", target).stdout
         os.utime(clone / "constraints.txt", (4000.0, 4000.0))
         assert "pip" in _make(clone, "-n", target).stdout
+
+
+def test_what_a_package_index_and_a_citation_need() -> None:
+    import yaml
+
+    assert PROJECT["authors"]
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(
+        PROJECT["classifiers"]
+    )
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    version = re.search(r'"(.*)"', (ROOT / "src" / "feasibly" / "_version.py").read_text().splitlines()[-1])
+    assert version is not None
+    assert (cited["version"], cited["license"]) == (version[1], PROJECT["license"])
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert {hook["entry"].split()[0] for hook in hooks} == {
+        f".venv/bin/{tool}" for tool in ("ruff", "mypy", "lint-imports")
+    }

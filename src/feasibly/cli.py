@@ -116,7 +116,9 @@ _importers.command("gridfm", short_help="from GridFM's datakit")(data_commands.i
 
 app.command("demo", short_help="the main job on defaults, in under two minutes")(demo)
 app.command("case", short_help="show what a grid file holds")(data_commands.case)
-app.command("label", short_help="draw instances and solve them")(data_commands.label)
+app.command("label", short_help="draw instances and solve them")(
+    signals.apart(data_commands.label, data_commands.COURTESY, data_commands.on_cluster)
+)
 app.add_typer(_importers, name="import", short_help="import solved instances")
 app.command("train", short_help="learn a proxy from solved instances")(train)
 app.command("predict", short_help="answer the rows of a file")(signals.apart(model_commands.predict))

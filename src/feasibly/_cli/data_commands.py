@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,6 +94,15 @@ def case(
         show(problem_table(found))
 
 
+COURTESY = 20.0
+"""Seconds that a block of rows has to end after a signal, before it is left behind and solved again next time."""
+
+
+def on_cluster(given: Mapping[str, Any]) -> bool:
+    """Whether `label` was asked for a cluster: those want the main thread, and hear signals themselves."""
+    return given.get("engine") is not EngineName.local
+
+
 def label(
     case: Case,
     out: Store,
@@ -174,16 +183,11 @@ def label(
             costs=None if cost_draws is None else cost_draws.value,
             ratings=None if rating_draws is None else rating_draws.value,
         )  # fmt: skip
-
-        def work() -> Dataset:
-            return fb.label(
-                load(case, costs, spread, ignore, vary=varied, draws=draws), count=count, seed=seed,
-                design=design.value, factor=factor, noise=noise, jobs=jobs, engine=engine.value, address=address,
-                out=out, progress=tell,
-            )  # fmt: skip
-
-        # Clusters want the main thread, and hear signals themselves.
-        data = signals.heard(work, COURTESY) if engine is EngineName.local else work()
+        problem = load(case, costs, spread, ignore, vary=varied, draws=draws)
+        data = fb.label(
+            problem, count=count, seed=seed, design=design.value, factor=factor, noise=noise, jobs=jobs,
+            engine=engine.value, address=address, out=out, progress=tell,
+        )  # fmt: skip
     seconds = time.perf_counter() - began
     before = (
         len(data) if resumed is None else resumed
@@ -200,10 +204,6 @@ def label(
         f"{counted(len(data), 'instance')} of {data.problem.name} in {out}{there}, {in_words(seconds)}{how}."
     )
     show(*outcome_lines(data))
-
-
-COURTESY = 20.0
-"""Seconds that a block of rows has to end after a signal, before it is left behind and solved again next time."""
 
 
 def describe_rows(data: Dataset) -> dict[str, Any]:

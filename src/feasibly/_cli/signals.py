@@ -15,9 +15,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,12 +140,24 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
-def apart(command: Callable[P, T]) -> Callable[P, T]:
-    """A command that works in a thread, and is left behind when a signal comes."""
+def apart(
+    command: Callable[P, T],
+    seconds: float = 0.0,
+    unless: Callable[[Mapping[str, Any]], bool] = lambda given: False,
+) -> Callable[P, T]:
+    """A command that works in a thread, and is left behind so many `seconds` after a signal.
+
+    Args:
+        command: takes its options by name.
+        seconds: that it has to end by itself, having noticed (`check`).
+        unless: from the options, whether it needs the main thread and hears signals itself.
+    """
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        return heard(lambda: command(*args, **kwargs))
+        if unless(kwargs):
+            return command(*args, **kwargs)
+        return heard(lambda: command(*args, **kwargs), seconds)
 
     return run
 

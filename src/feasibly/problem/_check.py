@@ -13,6 +13,7 @@ from jax.experimental import checkify
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly.precision import double, twin
+from feasibly.problem._smooth import ADVICE, find_kinks
 from feasibly.problem.errors import Fault, is_spread
 
 if TYPE_CHECKING:
@@ -204,6 +205,8 @@ def check_functions(problem: Problem) -> list[Fault]:
         if not found and problem.spec is None:  # the built-in families check their arrays instead
             found = _finite(which, function, problem)
             _warn_of_rounded(which, function, problem)
+            if which != "violation":  # which is measured, not solved
+                _warn_of_kinks(which, function, problem)
         faults += found
     if problem.violation is not None and rows.get("violation") != rows.get("inequality"):
         had = rows.get("inequality", 0)
@@ -256,5 +259,18 @@ def _warn_of_rounded(which: str, function: Callable[..., Any], problem: Problem)
         warnings.warn(
             f"{which} of problem {problem.name!r} uses a jax.numpy array of float32 as a constant, which is "
             "exact to seven digits only; make it a numpy array",
+            stacklevel=5,
+        )
+
+
+def _warn_of_kinks(which: str, function: Callable[..., Any], problem: Problem) -> None:
+    """Solvers and sensitivities follow slopes, and stall where there is none."""
+    kinks = find_kinks(function, problem.nominal, problem.start)
+    if kinks:
+        named = {"max": "max or min", "step": "rounding or signs"}
+        words = "; ".join(f"{named.get(kind, kind)}: {ADVICE[kind]}" for kind in kinks)
+        warnings.warn(
+            f"{which} of problem {problem.name!r} is not smooth in its outputs, and solving may stop at the iteration "
+            f"limit or answers be poor where it has a kink ({words})",
             stacklevel=5,
         )

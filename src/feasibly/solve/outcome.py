@@ -39,7 +39,8 @@ _ADVICE: Mapping[Outcome, str] = {
         "input has a solution, or draw inputs from a narrower range."
     ),
     Outcome.ITERATION_LIMIT: (
-        "The solver hit its iteration limit; raise max_iterations, or check that this input has a solution."
+        "The solver hit its iteration limit; raise max_iterations, or check that this input has a solution and that "
+        "no function has a kink there (abs, max, norm at zero)."
     ),
     Outcome.TIME_LIMIT: "The solver ran out of time on this row; raise max_seconds or leave it out.",
     Outcome.NUMERICAL: (
