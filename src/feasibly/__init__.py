@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from feasibly.proxy import Evaluation, Proxy, evaluate, evaluate_proxy
     from feasibly.report.compare import Comparison, compare
     from feasibly.report.html import write_report
+    from feasibly.runtimes.files import Exported, export
     from feasibly.screening.run import Screening, screen
     from feasibly.timeseries import TimeSeries, run_timeseries
     from feasibly.train.registry import DEFAULT_METHOD, METHODS
@@ -65,6 +66,8 @@ _HOMES = {
     "Proxy": "feasibly.proxy",
     "evaluate": "feasibly.proxy",
     "evaluate_proxy": "feasibly.proxy",
+    "Exported": "feasibly.runtimes.files",
+    "export": "feasibly.runtimes.files",
     "TimeSeries": "feasibly.timeseries",
     "run_timeseries": "feasibly.timeseries",
     "Comparison": "feasibly.report.compare",
@@ -84,6 +87,7 @@ __all__ = [
     "Dataset",
     "Draws",
     "Evaluation",
+    "Exported",
     "FeasiblyError",
     "Metrics",
     "Problem",
@@ -96,6 +100,7 @@ __all__ = [
     "compare",
     "evaluate",
     "evaluate_proxy",
+    "export",
     "fit",
     "from_pandapower",
     "from_pypsa",

@@ -15,6 +15,7 @@ from feasibly._cli import data_commands, model_commands, report_commands, signal
 from feasibly._cli.certify_command import certify
 from feasibly._cli.console import say
 from feasibly._cli.demo import demo
+from feasibly._cli.export_command import export
 from feasibly._cli.screen_command import screen
 from feasibly._cli.serve_command import serve
 from feasibly._cli.train_command import train
@@ -129,6 +130,7 @@ app.command("certify", short_help="say what may be promised of the answers")(sig
 app.command("compare", short_help="every method and answer in one table")(report_commands.compare)
 app.command("screen", short_help="every hour of a profile under every outage")(screen)
 app.command("serve", short_help="answers over HTTP, and a page to ask for them")(serve)
+app.command("export", short_help="a file for another runtime")(export)
 app.command("reproduce", short_help="the paper's tables and figures, by name")(report_commands.reproduce)
 
 

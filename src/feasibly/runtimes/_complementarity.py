@@ -77,13 +77,16 @@ def _eliminate(matrix: Any, right: Any, size: int) -> Any:
     """Solve `(rows, size, size)` systems. Their leading minors are positive (the matrix that is pivoted is positive
     definite), so that no rows need to change places; one round of refinement makes up for what that costs."""
 
-    def run(rhs: Any) -> Any:
-        whole = jnp.concatenate([matrix, rhs[:, :, None]], axis=2)
-        for k in range(size):
-            pivot = whole[:, k : k + 1, :] / whole[:, k : k + 1, k : k + 1]
-            only = (jnp.arange(size) == k).astype(float)[None, :, None]
-            whole = only * pivot + (1.0 - only) * (whole - whole[:, :, k : k + 1] * pivot)
-        return whole[:, :, size]
+    one = jnp.zeros_like(matrix) + jnp.eye(size)
+    whole = jnp.concatenate([matrix, one], axis=2)
+    for k in range(size):
+        pivot = whole[:, k : k + 1, :] / whole[:, k : k + 1, k : k + 1]
+        only = jnp.eye(size)[:, k : k + 1]
+        whole = only * pivot + (1.0 - only) * (whole - whole[:, :, k : k + 1] * pivot)
+    inverse = whole[:, :, size:]
 
-    found = run(right)
-    return found + run(right - jnp.sum(matrix * found[:, None, :], axis=2))
+    def apply(square: Any, vector: Any) -> Any:
+        return jnp.matmul(square, vector[:, :, None])[:, :, 0]
+
+    found = apply(inverse, right)
+    return found + apply(inverse, right - apply(matrix, found))
