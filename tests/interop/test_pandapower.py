@@ -25,7 +25,7 @@ def _solved(problem: fb.Problem, x: Any = None) -> Any:
     assert grid is not None
     lam = -np.asarray(data.duals.equality) / grid.base_mva
     return SimpleNamespace(
-        x=data.x, y=data.y, objective=data.objective, problem=problem, multipliers=data.duals,
+        x=data.x, y=data.y, objective=data.objective, problem=problem, duals=data.duals,
         prices=lam[:, : grid.n_buses], reactive_prices=lam[:, grid.n_buses :], outcome=[None] * len(data.x),
     )  # fmt: skip
 
