@@ -30,7 +30,7 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> fb.Problem:
 
 @pytest.fixture(scope="module")
 def proxy(problem: fb.Problem) -> fb.Proxy:
-    return fb.fit(problem, fb.label(problem, count=30, seed=1, jobs=1), "ridge", budget=10)
+    return fb.fit(problem, fb.label(problem, count=30, seed=1, jobs=1), "ridge", budget=900)
 
 
 @pytest.fixture(scope="module")

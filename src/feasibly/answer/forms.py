@@ -120,10 +120,11 @@ def binding(answer: Answer) -> pd.DataFrame:
 
     problem, duals = answer._known, answer.duals
     outputs, rows = limits(problem, grid_of(problem))
-    moving = problem.lower < problem.upper
+    lower, upper = problem.bounds(answer._inputs)
+    moving = lower < upper
     room = [
-        (np.where(moving, answer.y - problem.lower, np.inf), outputs, " minimum", "lower"),
-        (np.where(moving, problem.upper - answer.y, np.inf), outputs, " maximum", "upper"),
+        (np.where(moving, answer.y - lower, np.inf), outputs, " minimum", "lower"),
+        (np.where(moving, upper - answer.y, np.inf), outputs, " maximum", "upper"),
         (-problem.violations(answer._inputs, answer.y), rows, "", "inequality"),
     ]
     lines: list[tuple[Any, ...]] = []

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from feasibly.answer.record import AnswerOutcome
 from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.flows import compute_flows
 from feasibly.proxy import Proxy
-from feasibly.screening.flows import stress_of
 from feasibly.screening.plan import Plan, make_plan
 from feasibly.screening.store import Store
 
@@ -188,14 +188,15 @@ def _block(
     """Everything that is stored of some hours."""
     x = plan.rows(first, last)
     found = proxy.predict(x, answer, tolerance=tolerance)
-    stress = stress_of(plan.problem, plan.grid, x, found.y)
+    loadings = compute_flows(plan.problem, plan.grid, x, found.y).loading / 100.0
+    voltages = found.y[:, plan.problem.blocks["vm"]]
     shape = (len(plan.names), last - first)
 
     def cells(values: NDArray[Any]) -> NDArray[Any]:
         return values.reshape(*shape, *values.shape[1:]).swapaxes(0, 1)
 
     known = np.asarray(np.isfinite(found.y).all(axis=1))
-    vm, loading = (np.where(known[:, None], part, np.nan) for part in (stress.vm, stress.loading))
+    vm, loading = (np.where(known[:, None], part, np.nan) for part in (voltages, np.nan_to_num(loadings)))
     low, high = (np.where(known[:, None], vm, fill) for fill in (np.inf, -np.inf))
     load = np.where(known[:, None], loading, -np.inf)
     rows = np.arange(len(x))
