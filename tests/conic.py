@@ -82,7 +82,7 @@ def relax(grid: Grid, pd: np.ndarray, qd: np.ndarray, tolerance: float = 1e-9) -
         f, t = int(grid.branch_from[b]), int(grid.branch_to[b])
         pair, sign = pairs[min(f, t), max(f, t)], 1.0 if f < t else -1.0
         for limit, way in ((grid.angmax[b], 1.0), (grid.angmin[b], -1.0)):
-            if np.isfinite(limit) and abs(limit) < np.pi / 2 - 1e-9:
+            if max(abs(grid.angmin[b]), abs(grid.angmax[b])) < np.pi / 2 - 1e-6:  # else c may be negative
                 row = np.zeros(size)
                 row[at_s + pair], row[at_c + pair] = way * sign, -way * np.tan(limit)
                 box.append((row, 0.0))

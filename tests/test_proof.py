@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
-from feasibly.bound.cone import Cone, Multipliers, lower_bound
+from feasibly.bound.cone import Cone, Multipliers, _cheapest, lower_bound
 from feasibly.precision import double
 from feasibly.problem.families import grid_of
 from tests.conic import relax
@@ -76,6 +76,28 @@ def test_any_multipliers_give_a_bound(name):
             wider = np.asarray(lower_bound(Cone.of(open_ends), Multipliers(*map(jnp.asarray, draws)), *load))
         assert np.isfinite(wider).all()
         assert (wider <= data.objective[rows]).all()
+
+
+def test_limits_that_are_no_cuts_are_left_out():
+    """With an angle limited on one side only the other side may be beyond a right angle: c < 0, where tan misleads."""
+    grid = grid_of(make("grid6"))
+    both = np.maximum(np.abs(grid.angmin), np.abs(grid.angmax)) < np.pi / 2
+    one_sided = dataclasses.replace(grid, angmin=np.full(grid.n_branches, -np.inf))
+    assert np.array_equal(Cone.of(grid).above, np.flatnonzero(both))
+    assert len(Cone.of(one_sided).above) == len(Cone.of(one_sided).below) == 0
+
+
+def test_a_generator_is_minimised_over_its_range_whatever_its_cost():
+    random = np.random.Generator(np.random.Philox(key=5))
+    square, slope = random.standard_normal((2, 50))
+    square[:10] = 0.0
+    low, high = np.sort(random.standard_normal((2, 50)), axis=0)
+    with double():
+        found = np.asarray(_cheapest(*map(jnp.asarray, (square, slope, low, high))))
+    p = np.linspace(low, high, 4001)
+    tried = ((square * p + slope) * p).min(axis=0)
+    assert (found <= tried + 1e-12).all()
+    assert np.allclose(found, tried, atol=1e-5)
 
 
 def test_an_infeasible_input_is_proven_so():

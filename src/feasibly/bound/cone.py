@@ -69,8 +69,9 @@ class Cone:
     limited: Ints
     """Branch ends with a current limit."""
     above: Ints
-    """Branches with a usable upper limit on their angle."""
+    """Branches with a usable upper limit on their angle difference."""
     below: Ints
+    """Branches with a usable lower one: the same, since both sides have to be."""
 
     @staticmethod
     def of(grid: Grid) -> Cone:
@@ -82,8 +83,9 @@ class Cone:
         sign = np.where(f <= t, 1.0, -1.0)
         y_ff, y_ft, y_tf, y_tt = grid.admittances()
         ends = lambda members: np.concatenate([members, members + grid.n_branches])  # noqa: E731
-        # tan is a limit on s / c below a right angle only; a wider one limits nothing in the relaxation.
-        usable = lambda limit: np.flatnonzero(np.abs(limit) < np.pi / 2 - 1e-6)  # noqa: E731
+        # tan is a limit on s / c where c is positive, and it is if the angle is held below a right one from both sides.
+        # With one side open it may be anything, so that the other limits nothing in the relaxation.
+        usable = np.flatnonzero(np.maximum(np.abs(grid.angmin), np.abs(grid.angmax)) < np.pi / 2 - 1e-6)
         return Cone(
             grid=grid,
             pair_from=pairs[:, 0],
@@ -95,8 +97,8 @@ class Cone:
             other=np.concatenate([y_ft, y_tf]),
             rated=ends(np.flatnonzero(np.isfinite(grid.rate))),
             limited=ends(np.flatnonzero(np.isfinite(grid.current))),
-            above=usable(grid.angmax),
-            below=usable(grid.angmin),
+            above=usable,
+            below=usable,
         )
 
     @property
@@ -164,7 +166,7 @@ def lower_bound(cone: Cone, m: Multipliers, load_p: Any, load_q: Any) -> Any:
     half = jnp.sqrt(linear.c**2 + linear.s**2) / 2.0
     u, v = half * jnp.exp(m.tilt), half * jnp.exp(-m.tilt)
     left = linear.w.at[cone.pair_from].add(-u).at[cone.pair_to].add(-v)
-    low, high = (grid.vmin**2)[lift], (grid.vmax**2)[lift]
+    low, high = (np.maximum(grid.vmin, 0.0) ** 2)[lift], (grid.vmax**2)[lift]
     at_buses = jnp.where(left > 0.0, left * low, left * high)
     price_p, price_q = m.active[grid.gen_bus], m.reactive[grid.gen_bus]
     c2, c1, c0 = (part[lift] for part in grid.cost.T)
@@ -233,8 +235,9 @@ def _twice(limit: Array, ends: Ints) -> Array:
 
 
 def _cheapest(square: Any, slope: Any, low: Any, high: Any) -> Any:
-    """The least of `square p^2 + slope p` over `low <= p <= high`; a range may be open."""
+    """The least of `square p^2 + slope p` over `low <= p <= high`; a range may be open, a cost bend down."""
     at = jnp.where(square > 0.0, -slope / jnp.where(square > 0.0, 2.0 * square, 1.0), 0.0)
     flat = jnp.where(slope > 0.0, low, jnp.where(slope < 0.0, high, jnp.clip(0.0, low, high)))
     p = jnp.where(square > 0.0, jnp.clip(at, low, high), flat)
-    return (square * p + slope) * p
+    ends = jnp.minimum((square * low + slope) * low, (square * high + slope) * high)
+    return jnp.where(square < 0.0, ends, (square * p + slope) * p)
