@@ -27,14 +27,14 @@ from feasibly.quick import quick
 
 Array = NDArray[np.float64]
 
-WIDTHS = (256, 2048, 16_384, 65_536)
+WIDTHS = (256, 1024, 4096, 16_384, 32_768, 65_536)
 """Batch sizes that are compiled, smallest first."""
 SHARE_OF_MEMORY = 0.35
 """Of the device's free memory that the arrays of one batch may take, those of its steps included."""
 ARRAYS_A_ROW = 14
 """How many times a row's numbers (inputs, outputs, multipliers) are held at once while it is stepped."""
-PLAN = ((4, "quick_rounds"), (2, "thorough_rounds"), (4, "thorough_rounds"), (12, "patient_rounds"))
-"""Steps and rounds of each pass."""
+PLAN = ((4, "quick_rounds"), (2, "thorough_rounds"), (4, "thorough_rounds"), (12, "thorough_rounds"))
+"""Steps and rounds of each pass. No patient rounds: a batch of any size waits for its last row in each of them."""
 
 
 class OnDevice(NamedTuple):

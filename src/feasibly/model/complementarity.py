@@ -8,6 +8,7 @@ look again.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -23,8 +24,9 @@ SOFT, HARD = 1e-3, 1e-10
 """Added to the diagonal (scaled to one). The soft problem finds the active set without going round in circles even
 where constraints nearly repeat one another; the hard one then gives multipliers that hold the constraints exactly."""
 
-FEW = 8
-"""Most rows differ from the usual set in no more places than this; a system of this size serves a whole batch then."""
+SIZES = (8, 24, 72)
+"""Sizes of the systems that are solved for a whole batch: the smallest that the row with the most differences fits in.
+Most rows differ from the usual set in fewer than eight places, and the work grows with the cube."""
 
 PATIENCE = 3
 """Rounds without progress before flipping one at a time."""
@@ -107,6 +109,8 @@ def _settle(
     tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
     rows = jnp.arange(start.shape[0])[:, None]
 
+    sizes = (*(size for size in SIZES if size < flips), flips)
+
     def differing(flipped: Any, most: int) -> tuple[Any, Any]:
         """What the first `most` flips of every row have to be, and which they are."""
         chosen, where = jax.lax.top_k(flipped.astype(jnp.float32), most)
@@ -120,13 +124,10 @@ def _settle(
 
     def look(state: tuple[Any, ...]) -> tuple[Any, ...]:
         flipped, _, _, _, fewest, patience, round_ = state
-        if flips > FEW:
-            few = jnp.max(jnp.sum(flipped, axis=1)) <= FEW
-            z, flipped = jax.lax.cond(
-                few, lambda f: differing(f, FEW), lambda f: differing(f, flips), flipped
-            )
-        else:
-            z, flipped = differing(flipped, flips)
+        most = jnp.max(jnp.sum(flipped, axis=1))
+        which = jnp.minimum(jnp.searchsorted(jnp.asarray(sizes), most), len(sizes) - 1)
+        branches = [functools.partial(differing, most=size) for size in sizes]
+        z, flipped = jax.lax.switch(which, branches, flipped)
         values = start + z @ matrix.T
         wrong = jnp.where(flipped, z, values) < -tolerance
         count = jnp.sum(wrong, axis=1)
