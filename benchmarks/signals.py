@@ -5,8 +5,8 @@ python benchmarks/signals.py --moments 25 --out benchmarks/results/signals.json 
 Each command runs once undisturbed, to learn how long it takes, and then again and again, with a signal at a random
 moment of that time. A run is fine if it ends with 130 (Ctrl-C) or 143 (SIGTERM), or with 0 where it was done before the
 signal came; if nothing but whole results lies where it wrote; if what was there before is still there, whole; and if
-`train` left a model that answers. Before Python has begun, a signal ends it as it ends every process (-2, -15): that
-counts apart.
+`train` left a model that answers. In the first second, while Python and the command line are being imported, there is
+nothing to save, and before that a signal ends it as it ends every process (-2, -15): these count apart.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from feasibly.report.machine import describe_machine
 CASE = "nonconvex:20,8,10"
 COMMANDS = ("label", "train", "predict", "certify")
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+NOTHING = "interrupted; nothing was left half-written"
 PATIENCE = 120.0
 """Seconds after a signal within which a command has to have ended; machines may be busy."""
 
@@ -134,7 +135,7 @@ def run(command: str, home: Path, seed: int, number: int, usual: float) -> dict[
         }  # fmt: skip
         if not usual:
             return found | {"seconds": ended - began, "wrong": said if status else ""}
-        early = status == -sent and not said.strip()
+        early = status in (-sent, SIGNALS[sent]) and not said.replace(NOTHING, "").strip()
         wrong = ""
         if not early and status not in (0, SIGNALS[sent]):
             wrong = f"status {status}: {said[-300:]}"
@@ -142,7 +143,7 @@ def run(command: str, home: Path, seed: int, number: int, usual: float) -> dict[
             wrong = said[-300:]
         elif not early:
             wrong = left_behind(command, home, work, status)
-        return found | {"before_python_began": early, "wrong": wrong}
+        return found | {"before_it_began": early, "wrong": wrong}
 
 
 def main() -> None:

@@ -126,3 +126,47 @@ def test_the_command_line_draws_them(tmp_path: Path) -> None:
         grid, vary=("load", "branch", "cost"), draws=fb.Draws(outages=0.1, costs="permuted")
     )
     assert same.fingerprint == found.problem.fingerprint
+
+
+def test_an_input_outside_what_was_learnt_is_flagged_whatever_varies(
+    data: fb.Dataset, tmp_path: Path
+) -> None:
+    """One coordinate of each kind out of range; in Python and on the command line in the same words."""
+    from typer.testing import CliRunner
+
+    from feasibly._cli.columns import read_table, write_table
+    from feasibly.cli import app
+
+    problem = data.problem
+    proxy = fb.fit(problem, data, "ridge", labels=50, budget=1e-9)
+    sound = data.x[data.solved][:1]
+    rows = [sound[0]]
+    for name in ("pd", "qd", "c1", "rating"):
+        where = problem.inputs[name]
+        row = sound[0].copy()
+        row[where.start] = 3.0 * np.abs(data.x[:, where]).max() + 1.0
+        rows.append(row)
+    both = sound[0].copy()
+    both[problem.inputs["branch"]] = 1.0
+    both[problem.inputs["generator"]] = [0.0, 0.0, 1.0, 1.0]  # two outages, where one was learnt
+    rows.append(both)
+    x = np.array(rows)
+    found = proxy.predict(x, "mean", tolerance=10.0)
+    names = [outcome.name for outcome in found.outcome]
+    assert names == ["OK", "OUTSIDE", "OUTSIDE", "OUTSIDE", "OUTSIDE", "OUTSIDE"]
+    proxy.save(tmp_path / "model")
+    write_table(tmp_path / "in.csv", {name: x[:, i] for i, name in enumerate(problem.input_names)})
+    words = [
+        "predict",
+        tmp_path / "model",
+        tmp_path / "in.csv",
+        "--out",
+        tmp_path / "out.npz",
+        "--answer",
+        "mean",
+    ]
+    done = CliRunner().invoke(app, [*map(str, words), "--tolerance", "10"])
+    assert done.exit_code == 0, done.output
+    assert f"5 OUTSIDE: {fb.AnswerOutcome.OUTSIDE.advice}" in " ".join(done.stdout.split())
+    written = read_table(tmp_path / "out.npz")
+    assert list(written.values[written.names.index("outcome")]) == names

@@ -260,3 +260,15 @@ def test_numbers_in_words() -> None:
         "e": (np.True_, None),
     }
     assert plain(given) == {"a": [1.0, None], "b": None, "c": 3, "d": "x", "e": [True, None]}
+
+
+@pytest.mark.parametrize("flags", [0x01, 0x40, 0x20])
+def test_an_archive_that_cannot_be_opened(home: Path, tmp_path: Path, flags: int) -> None:
+    """Encrypted, or so its header says: what a flipped bit makes of an .npz file (found by fuzzing)."""
+    path = tmp_path / "in.npz"
+    np.savez(path, x=np.zeros((2, 3)))
+    raw = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        raw[raw.index(mark) + place] |= flags
+    path.write_bytes(raw)
+    check(("predict", home / "model", path, "--out", tmp_path / "out.csv", "--answer", "mean"), "in.npz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,11 @@ def read_table(path: Path) -> Table:
         return _READERS[path.suffix.lower()](path)
     except FileError:
         raise
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+    # Archives that ask for a password, another compression or a patch raise the last two, and zlib's error is its own.
+    except (
+        OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError,
+        NotImplementedError,
+    ) as error:  # fmt: skip
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise FileError(f"{path} cannot be read as {path.suffix.lower()}: {reason}") from None
 

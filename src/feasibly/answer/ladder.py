@@ -153,10 +153,12 @@ class Ladder:
                 outcomes.append(AnswerOutcome[refused[i].kind.upper()])
             elif verdict is not None:
                 outcomes.append(verdict)
+            elif (
+                outside[i] and climbed.rungs[i] != "solved"
+            ):  # said first: it is why, where a limit is broken too
+                outcomes.append(AnswerOutcome.OUTSIDE)
             elif not worst[i] <= tolerance:  # NaN counts as violated
                 outcomes.append(AnswerOutcome.VIOLATED)
-            elif outside[i] and climbed.rungs[i] != "solved":
-                outcomes.append(AnswerOutcome.OUTSIDE)
             else:
                 outcomes.append(AnswerOutcome.OK)
         return Answer(
@@ -207,10 +209,10 @@ class Ladder:
             with double():
                 y = (jnp if stays else np).where(answerable[:, None], y, np.nan)
         outcome = np.full(len(host), AnswerOutcome.OK, dtype=object)
+        outcome[~(np.maximum(equality, inequality) <= tolerance)] = AnswerOutcome.VIOLATED
         outcome[self.outside(np.where(answerable[:, None], host, self.problem.nominal))] = (
             AnswerOutcome.OUTSIDE
         )
-        outcome[~(np.maximum(equality, inequality) <= tolerance)] = AnswerOutcome.VIOLATED
         for i, refusal in refused.items():
             outcome[i] = AnswerOutcome[refusal.kind.upper()]
         outcome[~finite] = AnswerOutcome.NOT_FINITE_INPUT
