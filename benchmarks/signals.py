@@ -141,7 +141,7 @@ def run(command: str, home: Path, seed: int, number: int, usual: float) -> dict[
             wrong = f"status {status}: {said[-300:]}"
         elif "Traceback" in said:
             wrong = said[-300:]
-        elif not early:
+        elif not early or (work / "made").exists() or command != "train":
             wrong = left_behind(command, home, work, status)
         return found | {"before_it_began": early, "wrong": wrong}
 
