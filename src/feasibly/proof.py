@@ -164,6 +164,10 @@ def known_grid(problem: Problem) -> Grid:
     grid = grid_of(problem)
     if grid is None:
         raise FeasiblyError(f"{problem.name} is not a grid")
+    if grid.extras is not None:
+        raise FeasiblyError(
+            f"{problem.name} has DC lines, costs with corners or other parts that proofs do not know; leave out prove"
+        )
     if problem.n_inputs != 2 * grid.n_loads:
         raise FeasiblyError(
             f"{problem.name} has inputs beside its loads, and proofs are made for loads alone; leave out prove"
