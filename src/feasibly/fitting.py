@@ -132,6 +132,9 @@ class Fitting:
         rows = _labels(data, self._chosen)
         drawing = data.provenance.drawing(problem)
         inputs = sample(problem, self._unlabelled, seed=_UNLABELLED_SEED + self._seed, **drawing)
+        inputs = np.delete(
+            inputs, list(problem.refused(inputs)), axis=0
+        )  # outages that split the grid teach nothing
         task = Task.split(problem, rows.x, rows.y, unlabelled=inputs, seed=self._seed, solved=rows)
         with clock.account("ridge"):
             first = fit_ridge(rows.x, rows.y)

@@ -36,6 +36,12 @@ _SEED = 1 << 41
 """Keeps these draws apart from labels and from the unlabelled inputs of training."""
 
 
+AS_DRAWN = (
+    "It holds for outages, costs and limits as they are drawn, taken together: it promises nothing about each single "
+    "outage."
+)
+
+
 @dataclass(frozen=True)
 class _Asked:
     """What the user asked for."""
@@ -110,7 +116,7 @@ class _Work:
             answers=answers,
             reference=promise.learn_reference(self.x, low, high, seed=asked.seed),
             rule=rule,
-            notes=tuple(notes),
+            notes=(*notes, *([] if proxy.problem.drawing is None else [AS_DRAWN])),
         )
 
 
