@@ -186,3 +186,23 @@ def test_an_impedance_that_differs_by_direction_is_named() -> None:
     pp.create_impedance(net, 0, 1, 0.05, 0.12, 50.0, rtf_pu=0.06, xtf_pu=0.12)
     with pytest.raises(fb.ProblemError, match="impedance 0: has another series impedance"):
         fb.from_pandapower(net)
+
+
+def test_costs_with_corners_are_those_of_runopp() -> None:
+    net = two_bus()
+    pp.create_gen(net, 1, 1.0, 1.0, min_p_mw=0, max_p_mw=3, min_q_mvar=-1, max_q_mvar=1, controllable=True)
+    net.poly_cost = net.poly_cost.iloc[:0]
+    pp.create_pwl_cost(net, 0, "ext_grid", [[0, 1.5, 10.0], [1.5, 50, 30.0]])
+    pp.create_pwl_cost(net, 0, "gen", [[0, 1, 5.0], [1, 2, 20.0], [2, 3, 40.0]])
+    theirs = copy.deepcopy(net)
+    pp.runopp(theirs, numba=False)
+    write_pandapower(_solved(fb.from_pandapower(net)), net)
+    assert net.res_cost == pytest.approx(theirs.res_cost, rel=1e-4)
+    assert net.res_gen.p_mw[0] == pytest.approx(2.0, abs=1e-4)
+    # A price on its reactive power, either way: none is made. (runopp 3.5 puts this cost on the external grid's.)
+    pp.create_pwl_cost(net, 0, "gen", [[-1, 0, -2.0], [0, 1, 3.0]], power_type="q")
+    write_pandapower(_solved(fb.from_pandapower(net)), net)
+    assert net.res_gen.q_mvar[0] == pytest.approx(0.0, abs=1e-4)
+    net.pwl_cost.at[1, "points"] = [[0, 1, 50.0], [1, 3, 20.0]]
+    with pytest.raises(fb.ProblemError, match="gen 0: its piecewise-linear cost is not convex"):
+        fb.from_pandapower(net)

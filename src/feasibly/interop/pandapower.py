@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.interop._pandapower_case import Case, check_net, convert
+from feasibly.problem._gather import Gathering
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import Fault, FeasiblyError, ProblemError
@@ -55,7 +56,8 @@ def from_pandapower(
     grids, generators, then controllable static generators, loads and storage units. The net is not changed.
 
     Args:
-        net: a pandapower net. Costs come from `poly_cost`; without any, generation is minimised, as in pandapower.
+        net: a pandapower net. Costs come from `poly_cost` and `pwl_cost`; without any, generation is minimised, as in
+            pandapower.
         spread: how far inputs vary around their values in the net when they are drawn.
         slack_voltage: `fixed` holds an external grid at its `vm_pu` unless its `controllable` says otherwise, as
             pandapower does; `free` lets it move between the limits of its bus, as PYPOWER and MATPOWER do.
@@ -97,7 +99,7 @@ def build_grid(case: Case, net: Any, name: str, flow_limit: str) -> Grid:
 
     bus, gen, branch, base = case.ppci["bus"], case.ppci["gen"], case.ppci["branch"], case.base
     faults, warnings = _check_case(case), list[str]()
-    cost = _costs(net, case, faults)
+    cost, beyond = _costs(net, case, faults)
     if not len(gen):
         faults.append(Fault("generators", "no external grid or generator is in service"))
     if not len(case.draws.bus):
@@ -151,7 +153,8 @@ def build_grid(case: Case, net: Any, name: str, flow_limit: str) -> Grid:
     shunted = np.flatnonzero((bus[:, idx_bus.GS] != 0.0) | (bus[:, idx_bus.BS] != 0.0))
     arrays["shunt_bus"] = shunted
     arrays["gs"], arrays["bs"] = bus[shunted, idx_bus.GS] / base, bus[shunted, idx_bus.BS] / base
-    grid = Grid.from_arrays(name, base, arrays)
+    extras = beyond.finish()
+    grid = Grid.from_arrays(name, base, arrays | ({} if extras is None else extras.arrays()))
     object.__setattr__(grid, "warnings", tuple(warnings))
     return grid
 
@@ -216,37 +219,84 @@ def _check_case(case: Case) -> list[Fault]:
     return faults
 
 
-def _costs(net: Any, case: Case, faults: list[Fault]) -> Floats:
-    """Columns c2, c1, c0 in MW; without any cost in the net every MW costs 1, as in pandapower."""
+def _costs(net: Any, case: Case, faults: list[Fault]) -> tuple[Floats, Gathering]:
+    """Columns c2, c1, c0 in MW, and costs with corners or of reactive power beside them.
+
+    Without any cost in the net every MW costs 1, as in pandapower.
+    """
+    from pandapower.pypower import idx_gen
+
+    gen, base = case.ppci["gen"], case.base
     found = np.zeros((len(case.generators), 3))
+    beyond = Gathering(base, len(case.generators), len(case.bus_id))
     if not len(net.poly_cost) and not len(net.pwl_cost):
         found[:, 1] = 1.0
-        return found
+        return found, beyond
     place = {key: i for i, key in enumerate(case.generators)}
     seen = set()
-    for _, row in net.poly_cost.iterrows():
+
+    def located(row: Any, power: str) -> tuple[int, str, float] | None:
+        """The generator, what to call it, and the sign that pandapower gives its cost."""
         key = (str(row["et"]), int(row["element"]))
         if key not in place:
-            continue  # out of service or not controllable: pandapower has no variable for it either
+            return None  # out of service or not controllable: pandapower has no variable for it either
         where = f"{key[0]} {key[1]}"
-        if key in seen:
+        if (key, power) in seen:
             faults.append(Fault(where, "has several costs"))
-        seen.add(key)
+        seen.add((key, power))
+        # pandapower turns the whole cost of a load round, not its argument.
+        return place[key], where, -1.0 if key[0] in ("load", "storage") else 1.0
+
+    def span(i: int, power: str) -> tuple[float, float]:
+        low, high = (idx_gen.PMIN, idx_gen.PMAX) if power == "p" else (idx_gen.QMIN, idx_gen.QMAX)
+        return float(_open(gen[i, low]) / base), float(_open(gen[i, high]) / base)
+
+    for _, row in net.poly_cost.iterrows():
+        at = located(row, "p")
+        if at is None:
+            continue
+        i, where, sign = at
         terms = [row[c] for c in ("cp2_eur_per_mw2", "cp1_eur_per_mw", "cp0_eur")]
-        if not np.isfinite(terms).all():
+        reactive = [row[c] for c in ("cq2_eur_per_mvar2", "cq1_eur_per_mvar", "cq0_eur")]
+        if not np.isfinite([*terms, *reactive]).all():
             faults.append(Fault(where, "every cost must be a finite number"))
-        if any(row[c] for c in ("cq1_eur_per_mvar", "cq2_eur_per_mvar2", "cq0_eur")):
-            faults.append(Fault(where, "has a cost on reactive power, which is not modelled"))
-        # pandapower turns the whole polynomial of a load round, not its argument.
-        found[place[key]] = np.array(terms, dtype=np.float64) * (
-            -1.0 if key[0] in ("load", "storage") else 1.0
-        )
+            continue
+        found[i] = np.array(terms, dtype=np.float64) * sign
+        if any(reactive[:2]):  # pandapower leaves out constants that stand alone
+            cost = {"model": 2, "coeffs": [sign * float(term) for term in reactive]}
+            beyond.cost(
+                ("qg", i), "cost_qg", int(case.bus_id[int(gen[i, idx_gen.GEN_BUS])]), cost, where, faults, span(i, "q"),
+                "reactive power ",
+            )  # fmt: skip
     for _, row in net.pwl_cost.iterrows():
-        key = (str(row["et"]), int(row["element"]))
-        if key in place:
-            what = "has a piecewise linear cost, which is not modelled; give a polynomial"
-            faults.append(Fault(f"{key[0]} {key[1]}", what))
-    return found
+        power = str(row["power_type"])
+        at = located(row, power)
+        if at is None:
+            continue
+        i, where, sign = at
+        points = _corner_points(row["points"], sign)
+        if points is None:
+            faults.append(Fault(where, "the areas of its piecewise linear cost must follow one another"))
+            continue
+        cost = {"model": 1, "ncost": len(points) // 2, "coeffs": points}
+        what = "" if power == "p" else "reactive power "
+        beyond.cost(
+            (f"{power}g", i), f"cost_{power}g", int(case.bus_id[int(gen[i, idx_gen.GEN_BUS])]), cost, where, faults,
+            span(i, power), what,
+        )  # fmt: skip
+    return found, beyond
+
+
+def _corner_points(areas: Any, sign: float) -> list[float] | None:
+    """Power and cost at every corner, from areas `[from, to, slope]`; the first lies on a line through zero."""
+    points: list[float] = []
+    for low, high, slope in areas:
+        if not points:
+            points = [float(low), float(low) * float(slope) * sign]
+        elif points[-2] != float(low):
+            return None
+        points += [float(high), points[-1] + (float(high) - float(low)) * float(slope) * sign]
+    return points or None
 
 
 def _open(limits: Floats) -> Floats:
