@@ -61,6 +61,7 @@ const gap = (cost, exact) => {
   const off = (100 * (cost - exact)) / Math.abs(exact);
   return Math.abs(off) < 1e-6 ? "0 %" : percent(off);
 };
+const cost = (row) => (row.outcome && !Number.isFinite(row.objective) ? make("span", { class: "worse" }, row.outcome.toLowerCase()) : figure(row.objective, 7));
 const RUNGS = [["mean", "as learnt"], ["conditioned", "obeys the constraints"], ["polished", "Newton steps"], ["solved", "solver, warm"], ["ipopt", "solver, cold start"]];
 
 // Ask every rung for the same input, one after the other so that their times are their own.
@@ -100,7 +101,7 @@ export class Ladder {
     const rows = RUNGS.map(([rung, words]) => ({ rung, words, ...(found[rung] || {}) }));
     by("ladder").replaceChildren(table([
       ["", (row) => make("span", { title: row.words }, row.rung === "ipopt" ? "IPOPT" : row.rung)],
-      [model.grid ? "cost $/h" : "cost", (row) => (row.error ? make("span", { class: "worse", title: row.error }, "no answer") : figure(row.objective, 7)), true],
+      [model.grid ? "cost $/h" : "cost", (row) => (row.error ? make("span", { class: "worse", title: row.error }, "no answer") : cost(row)), true],
       ["gap", (row) => (exact && Number.isFinite(row.objective) ? gap(row.objective, exact.objective) : "–"), true],
       ["violation", (row) => make("span", { class: row.violation > 1e-4 ? "worse" : "" }, figure(row.violation, 2)), true],
       ["time", (row) => (Number.isFinite(row.seconds) ? seconds(row.seconds) : "…"), true],

@@ -21,7 +21,6 @@ export function percent(value) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (value === 0) return "0 %";
-  if (size < 1e-7) return "under 1e-7 %";
   return size < 1e-2 ? `${value.toExponential(1)} %` : `${Number(value.toPrecision(3))} %`;
 }
 
