@@ -123,6 +123,7 @@ app.command("label", short_help="draw instances and solve them")(
 app.add_typer(_importers, name="import", short_help="import solved instances")
 app.command("train", short_help="learn a proxy from solved instances")(train)
 app.command("predict", short_help="answer the rows of a file")(signals.apart(model_commands.predict))
+app.command("inputs", short_help="write a file of inputs to start from")(model_commands.inputs)
 app.command("evaluate", short_help="measure answers against solved instances")(
     signals.apart(model_commands.evaluate)
 )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from feasibly._cli.console import counted, listed
 from feasibly._cli.files import FileError, writing
+from feasibly._cli.units import KEPT, input_units
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of
 
@@ -100,7 +101,13 @@ def match_inputs(problem: Problem, table: Table, *, ignore_extra: bool = False) 
 
 def _by_name(problem: Problem, table: Table, ignore_extra: bool) -> Array:
     wanted = problem.input_names
-    counts = Counter(table.names)
+    units = input_units(problem)
+    given = set(table.names)
+    # An input may come with its unit in its name (pd_12_mw), and is then brought to per unit.
+    known = {units[name][0]: name for name in wanted if name in units and name not in given}
+    table = Table(table.path, tuple(known.get(name, name) for name in table.names), table.values)
+    scaled = {name: units[name][1] for name in known.values() if units[name][0] in given}
+    counts = Counter(name for name in table.names if name not in KEPT or name in wanted)
     twice = [name for name in wanted if counts[name] > 1]
     missing = [name for name in wanted if name not in counts]
     extra = [name for name in counts if name not in set(wanted)]
@@ -120,7 +127,14 @@ def _by_name(problem: Problem, table: Table, ignore_extra: bool) -> Array:
             f"({listed(wanted, 3)}): " + "; ".join(faults)
         )
     column = dict(zip(table.names, table.values, strict=True))
-    return np.stack([_numbers(table, name, column[name]) for name in wanted], axis=1)
+    found = [_numbers(table, name, column[name]) / scaled.get(name, 1.0) for name in wanted]
+    return np.stack(found, axis=1)
+
+
+def kept_columns(problem: Problem, table: Table) -> dict[str, NDArray[Any]]:
+    """Columns that say which row is which, to come back with the answers."""
+    pairs = zip(table.names, table.values, strict=True)
+    return {name: values for name, values in pairs if name in KEPT and name not in problem.input_names}
 
 
 def _numbers(table: Table, name: str, values: NDArray[Any]) -> Array:
@@ -161,7 +175,8 @@ def _check_units(problem: Problem, table: Table, x: Array) -> None:
     if 0.3 <= times / grid.base_mva <= 3.0:
         raise FileError(
             f"{table.path}: the loads are about {times:.0f} times the usual ones, as if they were in MW and "
-            f"Mvar; they are wanted per unit, so divide them by the base of {grid.base_mva:g} MVA"
+            "Mvar; write the unit in the columns' names (pd_12_mw, qd_12_mvar), or divide them by the base of "
+            f"{grid.base_mva:g} MVA"
         )
 
 

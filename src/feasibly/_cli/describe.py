@@ -145,5 +145,5 @@ def _grid_rows(name: str, grid: dict[str, Any]) -> list[tuple[str, str]]:
             f"{grid['parallel_branches']} side by side with another",
         ),
         ("Limits", "; ".join(bounded) if bounded else "none on branches"),
-        ("Costs", kinds),
+        ("Costs", kinds or "none"),
     ]

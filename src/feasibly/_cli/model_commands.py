@@ -50,6 +50,18 @@ def predict(
         bool,
         typer.Option("--prove", help="Also write a proven lower bound on the cost, and the gap it leaves."),
     ] = False,
+    per_unit: Annotated[
+        bool,
+        typer.Option(
+            "--per-unit", help="Write a grid's outputs per unit and in radians, not MW, Mvar, degrees."
+        ),
+    ] = False,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            "--tables", metavar="FOLDER", help="Also write a grid's generators, buses and branches there."
+        ),
+    ] = None,
     ignore_extra: Annotated[
         bool, typer.Option("--ignore-extra", help="Pass over columns that are no inputs of the model.")
     ] = False,
@@ -58,16 +70,24 @@ def predict(
 ) -> None:
     """Answer every row of a file and write the answers to another.
 
-    Columns are matched by name (pd_12 and qd_12 are the load at bus 12, per unit); a row of the output has the
-    model's outputs by name, the objective, the largest violation of any equality and any inequality, the outcome,
-    and the rung of the ladder that answered. A certified model adds the interval of every output.
+    Columns are matched by name (pd_12_mw and qd_12_mvar are the load at bus 12; pd_12 and qd_12 the same per unit);
+    a row of the output has the model's outputs by name and unit (pg_1_mw, va_3_degree), the objective, the largest
+    violation of any equality and any inequality, the outcome, and the rung of the ladder that answered. Columns called
+    id, row, name, scenario, time, timestamp, date or datetime come back with the answers. A certified model adds the
+    interval of every output. `feasibly inputs MODEL --out FILE` writes a file to start from.
     """
-    from feasibly._cli.columns import check_ending, match_inputs, read_table, write_table
+    from feasibly._cli.columns import check_ending, kept_columns, match_inputs, read_table, write_table
+    from feasibly._cli.gridtables import write_grid_tables
+    from feasibly._cli.units import with_units
     from feasibly.answer.forms import columns
 
     check_ending(inputs)
     check_ending(out)
+    if out.exists() and inputs.exists() and out.samefile(inputs):
+        raise FileError(f"{out} is the input itself, which predict never replaces; choose another path")
     check_target(out, force=force)
+    if tables is not None:
+        check_target(tables, force=force)
     check_answer(answer)
     _check_tolerance(tolerance)
     with Meter(f"reading {inputs}") as meter:
@@ -78,7 +98,11 @@ def predict(
         meter.turn_to(f"answering {counted(len(x), 'instance')} ({answer}{how_long(proxy, answer)})")
         found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, region=region.value, prove=prove)
         meter.turn_to(f"writing {out}")
-        write_table(out, columns(found, std=std, duals=duals, grid=prices))
+        ids = kept_columns(proxy.problem, table)
+        if tables is not None:
+            write_grid_tables(tables, proxy.problem, x, found.y, ids)
+        answers = columns(found, std=std, duals=duals, grid=prices)
+        write_table(out, ids | (dict(answers) if per_unit else with_units(proxy.problem, answers)))
     summary = {
         "model": model, "input": inputs, "output": out, "problem": proxy.problem.name, "method": proxy.method,
         "answer": answer, "rows": len(found), "outcomes": found.outcomes(), "rungs": _rungs(found),
@@ -95,6 +119,40 @@ def predict(
         show(*outcome_lines(found, answer))
     for warning in found.warnings:
         say(f"note: {warning}")
+
+
+def inputs(
+    model: Model,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="A .csv, .parquet or .npz file to write.")
+    ],
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", min=1, help="Rows: the usual input, then drawn ones.")
+    ] = 3,
+    seed: Seed = 0,
+    per_unit: Annotated[
+        bool, typer.Option("--per-unit", help="A grid's inputs per unit, not in MW and Mvar.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Write a file of inputs that predict can answer, to start from.
+
+    The first row is the usual input, the others are drawn as the model's own were. A column id numbers them.
+    """
+    import numpy as np
+
+    import feasibly as fb
+    from feasibly._cli.columns import check_ending, write_table
+    from feasibly._cli.units import input_columns
+
+    check_ending(out)
+    check_target(out, force=force)
+    problem = open_proxy(model).problem
+    rows = problem.nominal[None]
+    if count > 1:
+        rows = np.concatenate([rows, fb.sample(problem, count - 1, seed=seed)])
+    write_table(out, {"id": np.arange(1, count + 1)} | input_columns(problem, rows, per_unit=per_unit))
+    show(f"{counted(count, 'row')} for {problem.name}: {out}.")
 
 
 def open_proxy(path: Path) -> Proxy:

@@ -29,6 +29,11 @@ def prices(
     """
     if costs is None:
         return _from_file(generators, faults, [] if corners is None else corners)
+    if isinstance(costs, (int, float)) and not isinstance(costs, bool):
+        if np.isfinite(costs):
+            return np.tile([0.0, float(costs), 0.0], (len(generators), 1))
+        faults.append(Fault("costs", "must be a finite number"))
+        return np.zeros((len(generators), 3))
     if isinstance(costs, (str, os.PathLike)):
         return _from_csv(generators, Path(costs), faults)
     return _from_table(generators, costs, faults)

@@ -25,6 +25,7 @@ BLOCKS = ("pdc_from", "pdc_to", "qdc_from", "qdc_to", "plink", "qlink", "cost_pg
 at its to bus, reactive power it injects at both; power through a branch without impedance; what a piecewise-linear cost
 comes to, in units of `money`."""
 
+CORNERS = BLOCKS.index("cost_pg")
 EQUALITIES = ("DC line losses", "link voltage", "link angle", "power factor")
 INEQUALITIES = ("cost segment", "capability curve", "link limit")
 PREFIX = "extra_"

@@ -32,7 +32,8 @@ def read_grid(
         source: a path to any format that powerio reads: MATPOWER `.m`, PSS/E `.raw`, PowerModels `.json`, ...
         costs: generation costs for a format that carries none: a table with a row `c2, c1, c0`
             ($/MW^2h, $/MWh, $/h) for each generator in service, in file order; or the path of a CSV file
-            with the columns `generator, c2, c1, c0`, where `generator` is the row in the file, from 1.
+            with the columns `generator, c2, c1, c0`, where `generator` is the row in the file, from 1; or one
+            number, the $/MWh of every generator.
         ignore: tables of a MATPOWER file to leave out although they may change the optimum (`"reserves"`);
             without it such a file is refused.
         dc_lines: `"free"`, dispatched within their limits, or `"fixed"` at the set points of the file.

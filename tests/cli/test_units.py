@@ -1,0 +1,131 @@
+"""Files that engineers use: units in names, ids that come back, templates to start from."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from feasibly._cli.columns import kept_columns, match_inputs, read_table, write_table
+from feasibly._cli.files import FileError
+from feasibly._cli.gridtables import write_grid_tables
+from feasibly._cli.units import input_columns, with_units
+from feasibly.cli import app
+from feasibly.problem.core import Problem
+from feasibly.problem.families import load_problem
+from feasibly.solve.nlp import solve
+from tests.grids import GRID3
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    return load_problem(GRID3.write(tmp_path_factory.mktemp("grid") / "grid.m"))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+def test_inputs_are_read_in_the_unit_that_their_name_says(
+    ending: str, problem: Problem, tmp_path: Path
+) -> None:
+    x = problem.nominal * np.array([[1.0], [1.1]])
+    for per_unit in (False, True):
+        columns = {"time": np.array(["08:00", "09:00"]), **input_columns(problem, x, per_unit=per_unit)}
+        assert ("pd_2_mw" in columns) is not per_unit
+        path = tmp_path / f"loads-{per_unit}{ending}"
+        write_table(path, columns)
+        table = read_table(path)
+        np.testing.assert_allclose(match_inputs(problem, table), x, rtol=1e-12)
+        assert [str(v) for v in kept_columns(problem, table)["time"]] == ["08:00", "09:00"]
+    assert input_columns(problem, x, per_unit=False)["pd_2_mw"].tolist() == pytest.approx([80.0, 88.0])
+
+
+def test_a_load_in_two_units_is_refused(problem: Problem, tmp_path: Path) -> None:
+    both = input_columns(problem, problem.nominal[None], per_unit=True) | {"pd_2_mw": np.array([80.0])}
+    write_table(tmp_path / "both.csv", both)
+    with pytest.raises(FileError, match="pd_2_mw is not an input"):
+        match_inputs(problem, read_table(tmp_path / "both.csv"))
+
+
+def test_answers_carry_their_units(problem: Problem) -> None:
+    y = np.tile(problem.start, (2, 1))
+    y[:, problem.blocks["va"]] = [0.0, np.pi / 6, -np.pi / 6]
+    columns = {name: y[:, i] for i, name in enumerate(problem.output_names)}
+    columns |= {
+        "objective": np.ones(2),
+        "std_pg_1": np.full(2, 0.1),
+        "p_from_1": np.full(2, 0.5),
+        "loading_1": np.ones(2),
+    }
+    found = with_units(problem, columns)
+    assert found["pg_1_mw"].tolist() == [100.0, 100.0]
+    assert found["va_2_degree"].tolist() == pytest.approx([30.0, 30.0])
+    assert found["vm_1_pu"].tolist() == [1.0, 1.0]
+    assert found["std_pg_1_mw"].tolist() == pytest.approx([10.0, 10.0])
+    assert found["p_from_1_mw"].tolist() == [50.0, 50.0]
+    assert {"objective", "loading_1_percent"} <= set(found)
+    assert not set(problem.output_names) & set(found)
+
+
+def test_a_grid_as_three_tables(problem: Problem, tmp_path: Path) -> None:
+    (solved,) = solve(problem, problem.nominal[None])
+    paths = write_grid_tables(
+        tmp_path, problem, problem.nominal[None], solved.y[None], {"id": np.array(["a"])}
+    )
+    assert [path.name for path in paths] == ["generators.csv", "buses.csv", "branches.csv"]
+    with paths[2].open(newline="") as file:
+        branches = list(csv.DictReader(file))
+    assert [line["branch"] for line in branches] == ["1", "2", "3"]
+    assert {line["id"] for line in branches} == {"a"}
+    # Branch 1 is at its limit of 70 MVA; what comes in and does not go out is lost in the grid.
+    loading = max(float(branches[0][f"loading_{end}_percent"]) for end in ("from", "to"))
+    assert loading == pytest.approx(100.0, abs=1e-3)
+    assert branches[1]["loading_from_percent"] in ("", "nan")
+    lost = sum(float(line["p_from_mw"]) + float(line["p_to_mw"]) for line in branches)
+    with paths[0].open(newline="") as file:
+        made = sum(float(line["p_mw"]) for line in csv.DictReader(file))
+    assert made == pytest.approx(140.0 + lost, abs=1e-5)
+
+
+def test_a_file_without_costs_is_shown_and_its_template_filled_in(tmp_path: Path) -> None:
+    path, costs = replace(GRID3, gencost=[]).write(tmp_path / "grid.m"), tmp_path / "costs.csv"
+    shown = CliRunner().invoke(app, ["case", str(path), "--costs-template", str(costs)])
+    assert shown.exit_code == 0, shown.output
+    assert "label needs --costs FILE" in " ".join(shown.output.split())
+    lines = costs.read_text().splitlines()
+    assert lines[0] == "generator,bus,min_p_mw,max_p_mw,c2,c1,c0"
+    assert lines[1:] == ["1,1,0.0,200.0,,,", "2,3,10.0,100.0,,,"]
+    costs.write_text("\n".join([lines[0], "1,1,0,200,0.02,20,0", "2,3,10,100,0,30,5"]))
+    given = load_problem(path, costs=costs)
+    assert given.fingerprint == load_problem(GRID3.write(tmp_path / "whole.m")).fingerprint
+    refused = CliRunner().invoke(app, ["label", str(path), "--out", str(tmp_path / "data")])
+    assert refused.exit_code == 2
+    assert "pass --costs FILE" in refused.output + refused.stderr
+
+
+def test_a_template_of_a_file_with_costs_holds_them(tmp_path: Path) -> None:
+    path, costs = GRID3.write(tmp_path / "grid.m"), tmp_path / "costs.csv"
+    assert CliRunner().invoke(app, ["case", str(path), "--costs-template", str(costs)]).exit_code == 0
+    assert load_problem(path, costs=costs).fingerprint == load_problem(path).fingerprint
+    again = CliRunner().invoke(app, ["case", str(path), "--costs-template", str(costs)])
+    assert again.exit_code == 2
+
+
+def test_predict_never_replaces_its_input(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    made = CliRunner().invoke(app, ["inputs", str(home / "model"), "--out", str(path), "--count", "2"])
+    assert made.exit_code == 0, made.output
+    before = path.read_bytes()
+    done = CliRunner().invoke(app, ["predict", str(home / "model"), str(path), "--out", str(path), "--force"])
+    assert done.exit_code == 2
+    assert path.read_bytes() == before
+    out = tmp_path / "out.csv"
+    done = CliRunner().invoke(
+        app, ["predict", str(home / "model"), str(path), "--out", str(out), "--answer", "mean"]
+    )
+    assert done.exit_code == 0, done.output
+    table = read_table(out)
+    assert table.names[0] == "id"
+    assert table.values[0].tolist() == [1, 2]
