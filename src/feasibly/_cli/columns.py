@@ -184,9 +184,12 @@ def _check_units(problem: Problem, table: Table, x: Array) -> None:
 
 
 def _read_csv(path: Path) -> Table:
+    import pyarrow as pa
     from pyarrow import csv
 
-    table = csv.read_csv(path)
+    # What names a row comes back as it was written: 007 stays 007.
+    plain = csv.ConvertOptions(column_types={name: pa.string() for name in KEPT})
+    table = csv.read_csv(path, convert_options=plain)
     if table.num_columns == 1 and ";" in table.column_names[0]:
         raise FileError(
             f"{path} separates its columns by semicolons; write it with commas and decimal points"
