@@ -33,8 +33,9 @@ SHARE_OF_MEMORY = 0.35
 """Of the device's free memory that the arrays of one batch may take, those of its steps included."""
 ARRAYS_A_ROW = 14
 """How many times a row's numbers (inputs, outputs, multipliers) are held at once while it is stepped."""
-PLAN = ((4, "quick_rounds"), (2, "thorough_rounds"), (4, "thorough_rounds"), (12, "thorough_rounds"))
-"""Steps and rounds of each pass. No patient rounds: a batch of any size waits for its last row in each of them."""
+PLAN = ((4, "quick_rounds"), (2, "thorough_rounds"), (4, "thorough_rounds"), (8, "patient_rounds"))
+"""Steps and rounds of each pass, on each shared operator in turn. A batch of any size waits for its last row in every
+round, so patience is for the few that are left."""
 
 
 class OnDevice(NamedTuple):
@@ -108,31 +109,45 @@ class DeviceProgram:
             filled = jnp.concatenate([x, jnp.repeat(x[-1:], width - rows, axis=0)]) if width > rows else x
             mean = self._belief(filled)
             state = self._begin(filled, mean, self._multipliers(filled))
-            answers, converged = state.y, np.zeros(width, dtype=bool)
-            converged[rows:] = True  # filling
-            held = (filled.T, mean.T)
-            places = np.arange(width)
-            for number, (steps, rounds) in enumerate(PLAN):
-                if number:
-                    left = np.flatnonzero(~converged[places])
-                    left = left[: np.searchsorted(places[left], rows)]
+            whole = (filled.T, mean.T, state)
+            answers = jnp.array(state.y)  # its own: places are written where they stand
+            left = np.arange(rows)
+            for index in range(len(self._driver.calibration.centres)):
+                held, places = whole, np.arange(width)
+                for number, (steps, rounds) in enumerate(PLAN):
                     if not len(left):
                         break
-                    size = next(w for w in WIDTHS if w >= len(left)) if len(left) <= WIDTHS[-1] else width
-                    chosen = np.concatenate([left, np.repeat(left[-1:], max(size - len(left), 0))])
-                    held, state = self._gather((held, state), chosen)
-                    places = places[chosen]
-                out = self._driver.iteration.on_device(
-                    self._operator, *held, state, steps, rounds=getattr(self._settings, rounds)
-                )
-                state, equality, inequality = State(*out[:4]), out[4], out[5]
-                done = self._converged(state.y, equality, inequality)
-                answers = self._place(answers, places, state.y)
-                converged[places] = np.asarray(done)
+                    if (
+                        index or number
+                    ):  # what is left, in the smallest size that is compiled; the last one fills up
+                        size = next((w for w in WIDTHS if w >= len(left)), width)
+                        wanted = np.concatenate([left, np.repeat(left[-1:], max(size - len(left), 0))])
+                        order = np.arange(width) if number == 0 else _positions(places, width)
+                        held, places = self._gather(held, order[wanted]), wanted
+                    out = self._driver.iteration.on_device(
+                        self._driver.operator(index), *held, steps, rounds=getattr(self._settings, rounds)
+                    )
+                    held = (*held[:2], State(*out[:4]))
+                    done = np.asarray(self._converged(held[2].y, out[4], out[5]))
+                    fresh = np.flatnonzero(done) if index else np.arange(len(places))
+                    if len(
+                        fresh
+                    ):  # of later operators only what has converged; their other rows are no better
+                        answers = self._place(answers, places[fresh], held[2].y[:, fresh])
+                    left = np.setdiff1d(left, places[done])
             y = answers.T[:rows]
             near = self._near(y, mean[:rows])
             y, objective, equality, inequality = self._check(x, y)
-            return OnDevice(y, objective, equality, inequality, near & jnp.asarray(converged[:rows]))
+            converged = np.ones(rows, dtype=bool)
+            converged[left] = False
+            return OnDevice(y, objective, equality, inequality, near & jnp.asarray(converged))
+
+
+def _positions(places: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """Where each row of the whole batch stands among `places`."""
+    found = np.zeros(width, dtype=np.int64)
+    found[places[::-1]] = np.arange(len(places))[::-1]
+    return found
 
 
 class OnHost(NamedTuple):

@@ -16,7 +16,7 @@ from feasibly.answer.device import DeviceProgram, on_device
 from feasibly.answer.driver import Driver, Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
-from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED
+from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW
 from feasibly.model.belief import Belief, Model
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -200,10 +200,13 @@ class Ladder:
         level = np.full(len(host), "shared", dtype=object)
         factorisations = np.zeros(len(host), dtype=np.int64)
         if len(left):
-            again = self.driver.run(host[left], self.model.predict(host[left]).mean, CONDITIONED)
-            y = self.problem.pin(host[left], again.y)
-            found = found.put(left, y, self.problem.worst(host[left], y))
+            schedule = CONDITIONED if self._program is None or note else ROW_BY_ROW
+            again = self.driver.run(host[left], self.model.predict(host[left]).mean, schedule)
             level[left], factorisations[left] = again.level, again.factorisations
+            better = again.converged if schedule is ROW_BY_ROW else np.ones(len(left), dtype=bool)
+            left, again_y = left[better], again.y[better]
+            y = self.problem.pin(host[left], again_y)
+            found = found.put(left, y, self.problem.worst(host[left], y))
         y, objective, equality, inequality = found[:4]
         if not answerable.all():
             with double():

@@ -74,6 +74,9 @@ off along it and leaves the equalities behind."""
 CONFIRMED = (_SHARED, _CONFIRM)
 """`auto`, before the solver: conditioned, and nothing more to be gained."""
 
+ROW_BY_ROW = (_ROW,)
+"""What is left after shared operators were tried elsewhere."""
+
 SHARED_ONLY = (_SHARED,)
 """What can be had without factoring anything for a row; for calibration and for answers that teach."""
 
