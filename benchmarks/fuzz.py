@@ -427,7 +427,7 @@ def run_case(home: Home, seed: int, kind: str, number: int) -> tuple[str, float,
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
-        outcome, wrong = "wrong", f"{type(error).__name__}: {str(error)[:300]} ({where})"
+        outcome, wrong = "wrong", f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"
     seconds = time.process_time() - began
     return ("slow", seconds, wrong) if seconds > SLOW and not wrong else (outcome, seconds, wrong)
 

@@ -130,7 +130,7 @@ def run(command: str, home: Path, seed: int, number: int, usual: float) -> dict[
             _, said = process.communicate()
         status, ended = process.returncode, time.monotonic()
         found: dict[str, Any] = {
-            "command": command, "case": number, "words": words[1:4] if command == "train" else [], "signal": sent.name,
+            "command": command, "case": number, "words": words[2:4] if command == "train" else [], "signal": sent.name,
             "moment": round(moment, 2), "status": status, "seconds_to_end": round(ended - waiting, 2),
         }  # fmt: skip
         if not usual:
