@@ -33,7 +33,8 @@ def test_what_is_handed_over_on_a_device_stays_there():
     found = proxy.predict(given)
     assert isinstance(found.y, jax.Array)
     assert found.y.dtype == np.float64
-    assert np.allclose(np.asarray(found.y), proxy.predict(x).y, atol=1e-4)
+    # Two generators at one bus may share what they give in any way at the same cost.
+    assert np.allclose(found.objective, proxy.predict(x).objective, rtol=1e-8)
 
 
 def test_rows_that_cannot_be_answered_are_named_there_too():
@@ -49,7 +50,7 @@ def test_rows_that_cannot_be_answered_are_named_there_too():
     assert found.ok[[0, 3, 4, 5]].all()
 
 
-@pytest.mark.parametrize("fits", [256, 0])
+@pytest.mark.parametrize("fits", [1024, 0])
 def test_a_device_without_memory_gets_smaller_batches_or_none(fits, monkeypatch):
     proxy, data = trained("grid6")
     x, _, _ = unseen(proxy, data, 12)
@@ -68,7 +69,7 @@ def test_a_device_without_memory_gets_smaller_batches_or_none(fits, monkeypatch)
 
         def run(self, rows):
             asked.append(len(rows))
-            if len(asked) <= (1 if fits else 5):
+            if len(asked) <= (1 if fits else 9):
                 raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
             return self.program.run(rows)
 
@@ -77,4 +78,4 @@ def test_a_device_without_memory_gets_smaller_batches_or_none(fits, monkeypatch)
     found = proxy.ladder.answer_on_device(x)
     assert found.ok.all()
     assert "memory" in found.warnings[0]
-    assert ("cut to 256 rows" in found.warnings[0]) == bool(fits)
+    assert ("cut to 1,024 rows" in found.warnings[0]) == bool(fits)
