@@ -241,6 +241,10 @@ class Gathering:
             )
 
 
+ROUNDING = 1e-5
+"""A slope may fall by so much of the largest one, as points of few digits make it; the fall is then left out."""
+
+
 def corners(cost: Element, what: str, where: str, faults: list[Fault]) -> list[tuple[float, float]] | None:
     """Slope ($/MWh) and offset ($/h) of every segment of a convex piecewise-linear cost, equal slopes as one."""
     points = np.array(cost["coeffs"][: 2 * int(cost["ncost"])], dtype=np.float64).reshape(-1, 2)
@@ -255,7 +259,7 @@ def corners(cost: Element, what: str, where: str, faults: list[Fault]) -> list[t
         return None
     slopes = step[:, 1] / step[:, 0]
     scale = max(float(np.abs(slopes).max()), 1e-12)
-    if (np.diff(slopes) < -1e-9 * scale).any():
+    if (np.diff(slopes) < -ROUNDING * scale).any():
         at = int(np.argmin(np.diff(slopes))) + 1
         faults.append(
             Fault(where, f"its piecewise-linear {what} is not convex: its slope falls at {points[at, 0]:g} MW "
