@@ -119,6 +119,28 @@ def test_published_optima(case: str) -> None:
     assert again.objective == pytest.approx(published[case], rel=1e-4)
 
 
+def test_congested_rows_are_solved_without_ipopt() -> None:
+    """Loads near the most this grid can carry: prices in the hundreds, and starts that lie close to many limits."""
+    problem = load_problem("pglib:case60_c__api")
+    solver = Solver.build(problem)
+    solved = [(x, row) for x in sample(problem, 20, seed=5) if (row := solver.solve(x)).outcome.ok]
+    assert len(solved) >= 5
+    assert [row.attempts for _, row in solved] == [1] * len(solved)
+    cold = Solver.build(problem, SolverOptions(warm="none", tolerance=1e-10))
+    for x, row in solved[:3]:
+        assert row.objective == pytest.approx(cold.solve(x).objective, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", ["nonconvex", "grid6", "toy"])
+def test_the_guarded_method_finds_the_same_optimum(name: str) -> None:
+    solver = solver_for(name)
+    for x in sample(make(name), 3, seed=3):
+        finish = solver._interior.solve_guarded(x)
+        assert finish.converged
+        found = make(name).objectives(x[None], solver._interior.point(x, finish.state).y[None])[0]
+        assert found == pytest.approx(solver.solve(x).objective, rel=1e-7)
+
+
 # ---- rows that cannot be solved ----------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from feasibly.problem.errors import FeasiblyError
 from feasibly.solve.compiled import Compiled, without_remarks
 from feasibly.solve.feasibility import Feasibility
-from feasibly.solve.interior import Interior
+from feasibly.solve.interior import Finish, Interior
 from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import Model, build_model
 from feasibly.solve.outcome import Outcome
@@ -113,9 +113,10 @@ class Solver:
 
         The ladder, until one attempt succeeds:
 
-        1. the interior-point method, from `start` if one is given, then from the nominal solution;
+        1. the interior-point method, from `start` if one is given, then from the nominal central path;
         2. the least infeasible points near the nominal solution and near the problem's first guess;
-        3. IPOPT from the nominal solution, unless one of those points is infeasible;
+        3. unless one of those points is infeasible, the interior-point method with a Hessian that is made to
+           curve upwards, then IPOPT from the nominal solution;
         4. IPOPT cold; 5. IPOPT cold with other settings.
 
         A row is `INFEASIBLE` as soon as two of these say so.
@@ -185,9 +186,9 @@ class Solver:
         way = self.options.warm
         if way == "interior":
             for point in given:
-                yield self._try_interior(x, point)
+                yield self._attempted(x, self._interior.solve(x, point))
             if self._centred:
-                yield self._try_interior(x, None)
+                yield self._attempted(x, self._interior.solve(x))
             if not thorough:
                 return
         else:
@@ -201,6 +202,8 @@ class Solver:
                     suspect = True
                     yield Attempt(nominal, Outcome.INFEASIBLE, 0)
             if way == "interior" and not suspect:
+                if self._centred:
+                    yield self._attempted(x, self._interior.solve_guarded(x))
                 yield self._ipopt.attempt("warm", x, nominal)
         yield self._ipopt.attempt("cold", x)
         yield self._ipopt.attempt("other", x)
@@ -218,8 +221,7 @@ class Solver:
         nominal: Solution | None = getattr(self, "nominal", None)  # not yet there while it is being solved
         return nominal.as_start() if nominal is not None and nominal.outcome.ok else None
 
-    def _try_interior(self, x: Array, start: Start | None) -> Attempt:
-        finish = self._interior.solve(x, start)
+    def _attempted(self, x: Array, finish: Finish) -> Attempt:
         outcome = Outcome.OK if finish.converged else Outcome.NUMERICAL
         return Attempt(self._interior.point(x, finish.state), outcome, finish.iterations)
 

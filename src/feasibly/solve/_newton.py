@@ -1,0 +1,234 @@
+"""One iteration of the interior-point method as a CasADi function, which never leaves compiled code.
+
+With the inequalities and all finite bounds written as `c(y) + s = 0, s >= 0`, Newton's method on the optimality
+conditions solves
+
+    H dy + A' dnu + J' dz = -slope        A dy = -equality        J dy + ds = -(c + s)        z ds + s dz = target - s z
+
+and the last two are eliminated, which leaves the matrix `[H + J' (z/s) J, A'; A, 0]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import casadi
+import numpy as np
+
+from feasibly.solve.model import Model
+from feasibly.solve.records import Array
+
+_DUAL_REGULARISATION = 1e-8
+"""It keeps the factorisation alive where rows depend on each other, and is too small to slow Newton's method down."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How an iteration is made.
+
+    Attributes:
+        bold: a predictor that soon meets a bound says little. Unless bold, its second-order term counts by how far it
+            reaches, and the point is to become more central first. Bold is quicker from a good start (500_goc: 8
+            iterations, not 10) and gets stuck more often from a bad one.
+        regularisation: added to the diagonal of the matrix that is factored, and refined away again. 1e-7 keeps the
+            factors sound where an output has no curvature, and leaves outputs that do not matter (reactive power of
+            two generators at one bus) wherever they were instead of at the centre of their range.
+        stiffest: the largest `z/s` in that matrix. A larger one (prices of 1000 at the end of a solve make it 1e15)
+            drowns all else that stands in the same place; refinement restores what is left out.
+        refined_below: the complementarity below which a step is refined.
+        short, most: so many steps in a row shorter than that mean the row is stuck.
+    """
+
+    bold: bool
+    regularisation: float
+    stiffest: float
+    refined_below: float
+    short: float
+    most: int
+
+    def settings(self, barrier: float, shift: float = 0.0) -> Array:
+        """What `Newton.step` takes: `barrier` is the least complementarity to aim at; `shift` is added to the
+        Hessian's diagonal, to make it curve upwards."""
+        own = float(self.bold), self.regularisation, self.stiffest, self.refined_below
+        return np.array([barrier, shift, *own])
+
+
+HASTY = Manner(
+    bold=True, regularisation=1e-10, stiffest=1e30, refined_below=0.0, short=1e-2, most=2
+)  # fmt: skip
+"""For rows that most likely are easy: the least work an iteration; hard rows get stuck at once."""
+CAREFUL = Manner(
+    bold=False, regularisation=1e-7, stiffest=1e8, refined_below=1e-4, short=1e-3, most=3
+)  # fmt: skip
+"""For the others. Without the refinement a tenth of the rows of 89_pegase and 179_goc stall at an error of 1e-7."""
+
+
+class Newton:
+    """The sizes and formulas of one model's optimality conditions in scaled units.
+
+    Attributes:
+        below, above: free outputs with a finite lower or upper bound.
+        rows: inequalities and bounds together; one that always holds stands in for none.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        lower, upper = model.lower[model.free], model.upper[model.free]
+        self.below, self.above = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
+        self.n = len(model.free)
+        rows = model.n_inequalities + len(self.below) + len(self.above)
+        self.padding = int(rows == 0)
+        self.rows = rows + self.padding
+
+    def errors(self) -> Any:
+        """`(y, nu, s, z, x) -> [stationarity, feasibility, complementarity]`, without second derivatives."""
+        symbols = self._symbols()
+        y, nu, _, z, x = symbols
+        parts = self.model.slim(y, x, nu, z[: self.model.n_inequalities, 0])
+        return casadi.Function("errors", symbols, [self._measure(symbols, self._residuals(symbols, parts))])
+
+    def step(self) -> Any:
+        """`(y, nu, s, z, x, settings) -> (y, nu, s, z, [errors, mu, steps], matrix)`.
+
+        Mehrotra's predictor and corrector; `Manner` says what the settings mean.
+        """
+        symbols = self._symbols()
+        y, nu, s, z, x = symbols
+        settings = casadi.MX.sym("settings", 6)
+        barrier, shift, bold, regularisation, stiffest, refined_below = casadi.vertsplit(settings)
+        parts = self.model.full(y, x, nu, z[: self.model.n_inequalities, 0])
+        residuals = slope, equality, rows = self._residuals(symbols, parts)
+        equality_jacobian, inequality_jacobian, hessian = parts[4:]
+        jacobian = casadi.vertcat(
+            inequality_jacobian,
+            -picker(self.below, self.n),
+            picker(self.above, self.n),
+            casadi.DM(self.padding, self.n),
+        )
+        slack = casadi.fmax(s, z / stiffest)
+        ratio = z / slack
+        matrix = self._matrix(hessian, equality_jacobian, jacobian, ratio, regularisation + shift)
+        factors = casadi.Linsol("newton", "ldl", matrix.sparsity())
+
+        def solve(target: Any) -> tuple[Any, Any, Any, Any]:
+            pull = ratio * rows - (s * z - target) / slack
+            right = casadi.vertcat(slope + casadi.mtimes(jacobian.T, pull), equality)
+            change = factors.solve(matrix, -casadi.densify(right))
+            along = casadi.mtimes(jacobian, change[: self.n, 0])
+            return change[: self.n, 0], change[self.n :, 0], -rows - along, pull + ratio * along
+
+        mu = casadi.dot(s, z) / self.rows
+        _, _, ds, dz = solve(casadi.DM.zeros(self.rows))
+        reach = longest(s, ds, 1.0), longest(z, dz, 1.0)
+        ahead = casadi.dot(s + reach[0] * ds, z + reach[1] * dz) / self.rows
+        part = casadi.fmin(*reach)
+        centring = casadi.fmax(0.3 * (1.0 - bold) * (1.0 - part), casadi.fmin(1.0, (ahead / mu) ** 3))
+        target = casadi.fmax(centring * mu, barrier) - casadi.fmax(part**2, bold) * ds * dz
+        linear = matrix, hessian, equality_jacobian, jacobian, ratio, slack, shift
+        here = slope, equality, rows, s, z, target
+        refine = self._refinement(*linear[:4])
+        dy, dnu, ds, dz = refine(mu < refined_below, *linear, *here, *solve(target))
+        keep = casadi.fmax(0.995, 1.0 - mu)
+        primal_step, dual_step = longest(s, ds, keep), longest(z, dz, keep)
+        info = casadi.vertcat(self._measure(symbols, residuals), mu, primal_step, dual_step)
+        moved = [y + primal_step * dy, nu + dual_step * dnu, s + primal_step * ds, z + dual_step * dz]
+        return casadi.Function("iteration", [*symbols, settings], [*moved, info, matrix])
+
+    def _refinement(self, *matrices: Any) -> Any:
+        """What is left of Newton's equations after a direction is solved for and added to it, if at all.
+
+        `(whether, matrices, ratio, slack, shift, slope, equality, rows, s, z, target, direction) -> direction`
+        """
+        matrix, hessian, equality_jacobian, jacobian = (
+            casadi.MX.sym(f"matrix{k}", part.sparsity()) for k, part in enumerate(matrices)
+        )
+        sizes = self._sizes()
+        columns = {
+            "ratio": self.rows, "slack": self.rows, "shift": 1,
+            "slope": sizes[0], "equality": sizes[1], "rows": self.rows, "s": self.rows, "z": self.rows,
+            "target": self.rows, "dy": sizes[0], "dnu": sizes[1], "ds": self.rows, "dz": self.rows,
+        }  # fmt: skip
+        symbols = {name: casadi.MX.sym(name, size) for name, size in columns.items()}
+        ratio, slack, shift, slope, equality, rows, s, z, target, dy, dnu, ds, dz = symbols.values()
+        inputs = [matrix, hessian, equality_jacobian, jacobian, *symbols.values()]
+        slope = slope + casadi.mtimes(hessian, dy) + shift * dy + casadi.mtimes(equality_jacobian.T, dnu)
+        slope = slope + casadi.mtimes(jacobian.T, dz)
+        equality = equality + casadi.mtimes(equality_jacobian, dy) - _DUAL_REGULARISATION * dnu
+        rows = rows + casadi.mtimes(jacobian, dy) + ds
+        pull = ratio * rows - (s * z + z * ds + s * dz - target) / slack
+        right = casadi.vertcat(slope + casadi.mtimes(jacobian.T, pull), equality)
+        factors = casadi.Linsol("newton", "ldl", matrix.sparsity())
+        change = factors.solve(matrix, -casadi.densify(right))
+        along = casadi.mtimes(jacobian, change[: self.n, 0])
+        better = [
+            dy + change[: self.n, 0], dnu + change[self.n :, 0], ds - rows - along, dz + pull + ratio * along,
+        ]  # fmt: skip
+        refined, as_it_is = (
+            casadi.Function("direction", inputs, outputs) for outputs in (better, [dy, dnu, ds, dz])
+        )
+        return casadi.Function.if_else("refinement", refined, as_it_is)
+
+    # ---- parts -----------------------------------------------------------------------------------------
+
+    def _sizes(self) -> tuple[int, int, int, int]:
+        """Of `y`, `nu`, `s` and `z`."""
+        return self.n, self.model.n_equalities, self.rows, self.rows
+
+    def _symbols(self) -> list[Any]:
+        sizes = (*self._sizes(), len(self.model.nominal))
+        return [
+            casadi.MX.sym(name, size) for name, size in zip(("y", "nu", "s", "z", "x"), sizes, strict=True)
+        ]
+
+    def _residuals(self, symbols: Sequence[Any], parts: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Stationarity, equality, and `c + s`."""
+        y, _, s, z, x = symbols
+        _, equality, inequality, slope = parts[:4]
+        lower, upper = (bound[self.model.free.tolist()] for bound in self.model.search_of(x))
+        ni, nl, nu = self.model.n_inequalities, len(self.below), len(self.above)
+        at_lower, at_upper = z[ni : ni + nl, 0], z[ni + nl : ni + nl + nu, 0]
+        below, above = picker(self.below, self.n), picker(self.above, self.n)
+        slope = slope - casadi.mtimes(below.T, at_lower) + casadi.mtimes(above.T, at_upper)
+        rows = casadi.vertcat(
+            inequality,
+            casadi.mtimes(below, lower - y),
+            casadi.mtimes(above, y - upper),
+            -casadi.DM.ones(self.padding),
+        )
+        return slope, equality, rows + s
+
+    def _measure(self, symbols: Sequence[Any], residuals: Sequence[Any]) -> Any:
+        """IPOPT's three scaled errors: stationarity, feasibility, complementarity."""
+        _, nu, s, z, _ = symbols
+        slope, equality, rows = residuals
+        weight = (
+            casadi.fmax(100.0, (casadi.norm_1(nu) + casadi.norm_1(z)) / (nu.shape[0] + z.shape[0])) / 100.0
+        )
+        infeasible = casadi.mmax(casadi.fabs(casadi.vertcat(equality, rows)))
+        return casadi.vertcat(
+            casadi.mmax(casadi.fabs(slope)) / weight, infeasible, casadi.mmax(s * z) / weight
+        )
+
+    def _matrix(self, hessian: Any, equality_jacobian: Any, jacobian: Any, ratio: Any, diagonal: Any) -> Any:
+        pattern = jacobian.sparsity()
+        weighted = (
+            type(jacobian)(pattern, casadi.vec(jacobian.nz[:]) * ratio[pattern.row(), 0])
+            if pattern.nnz()
+            else jacobian
+        )
+        block = hessian + casadi.mtimes(jacobian.T, weighted) + diagonal * casadi.DM.eye(self.n)
+        corner = -_DUAL_REGULARISATION * casadi.DM.eye(self.model.n_equalities)
+        return casadi.MX(casadi.blockcat([[block, equality_jacobian.T], [equality_jacobian, corner]]))
+
+
+def picker(places: np.ndarray, size: int) -> Any:
+    """The matrix that picks `places` out of a vector of `size`."""
+    pattern = casadi.Sparsity.triplet(len(places), size, list(range(len(places))), places.tolist())
+    return casadi.DM(pattern, 1.0)
+
+
+def longest(value: Any, change: Any, keep: Any) -> Any:
+    """The longest step, at most one, that leaves every value at least `1 - keep` of itself."""
+    return casadi.fmin(1.0, keep / casadi.fmax(casadi.mmax(-change / value), 1e-30))
