@@ -161,9 +161,11 @@ def test_what_is_confirmed_is_optimal_whatever_the_belief():
     before = measure_rows(proxy.problem, x, conditioned.y, best).signed_gap_percent
     assert before[conditioned.converged].max() > 1e-3
     found = driver.run(x, wrong, CONFIRMED)
-    after = measure_rows(proxy.problem, x, found.y, best).signed_gap_percent
-    assert found.converged.any()
-    assert after[found.converged].max() < 1e-4
+    assert not (found.converged & (before > 1e-3)).any()
+    usual = proxy.ladder.driver.run(x, proxy.model.predict(x).mean, CONFIRMED)
+    after = measure_rows(proxy.problem, x, usual.y, best).signed_gap_percent
+    assert usual.converged.mean() > 0.5
+    assert after[usual.converged].max() < 1e-4
 
 
 def test_multipliers_are_the_solvers():

@@ -250,7 +250,7 @@ class Driver:
         if level.probe:
             settled = rows[self._cannot_gain(progress, rows)]
             progress.converged[settled], progress.level[settled] = True, level.name
-            confirmed[settled] = True
+            return  # what could gain something is better off with the solver than creeping there
         places = np.arange(len(rows))
         count = len(self.calibration.centres) if level.by is By.SHARED else 1
         for index in range(count):
@@ -308,8 +308,11 @@ class Driver:
             done = self._converged(state, residuals, level.mode)
             merit = self._merit(residuals)
             stay = ~done
-            if level.start is not Start.FOUND and stay.sum() > self.settings.few_hopeless:
-                stay &= self._hopeful(merit, last, steps, number)
+            near = (
+                level.start is Start.FOUND
+            )  # active sets no longer change: the rate tells from the second pass on
+            if stay.sum() > self.settings.few_hopeless and not (near and number == 0):
+                stay &= self._hopeful(merit, last, steps, self.settings.patient_passes if near else number)
             leaving = ~stay
             for part, now in zip(ended, state, strict=True):
                 part[left[leaving]] = now[leaving]

@@ -87,6 +87,7 @@ class RowSolver:
         solver = self.solver
         point = Point.nothing(self.problem, len(x))
         outcomes, iterations = [], np.zeros(len(x), dtype=np.int64)
+        helps = np.zeros(len(x), dtype=bool) if starts is None else self._helps(x, starts.y)
         for i in range(len(x)):
             if not go_on():
                 outcomes.append("TIME_LIMIT")
@@ -95,12 +96,28 @@ class RowSolver:
             if starts is not None:
                 d = starts.duals.take(i)
                 start = Start(starts.y[i], d.equality, d.inequality, d.lower, d.upper)
-            found = solver.solve(x[i], start, thorough=thorough)
+            found = solver.solve(x[i], start if helps[i] else None, thorough=thorough)
+            if not (found.outcome.ok or helps[i] or thorough or start is None):
+                found = solver.solve(x[i], start, thorough=False)
             outcomes.append(found.outcome.name)
             iterations[i] = found.iterations
             if found.outcome.ok:
                 point.put(i, _point(found))
         return Solved(point, tuple(outcomes), iterations)
+
+    def _helps(self, x: Array, y: Array) -> NDArray[np.bool_]:
+        """Whether each start is nearer to the row's constraints than the nominal solution, where rows begin otherwise.
+
+        A belief that is worse than that (under outages it may be) only costs iterations.
+        """
+        nominal = self.solver.nominal
+        if not nominal.outcome.ok:
+            return np.ones(len(x), dtype=bool)
+
+        def off(answers: Array) -> Array:
+            return np.asarray(np.maximum(*self.problem.worst(x, self.problem.pin(x, answers))[1:]))
+
+        return np.asarray(off(y) < off(np.tile(nominal.y, (len(x), 1))))
 
 
 def _point(found: Solution) -> Point:
