@@ -27,6 +27,9 @@ demo: $(VENV)/.demo
 test: export OMP_NUM_THREADS := 1
 test: export OPENBLAS_NUM_THREADS := 1
 test: export XLA_FLAGS := --xla_cpu_multi_thread_eigen=false
+# What one process has compiled, the other and the commands that tests start need not compile again.
+test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/compiled
+test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.2
 test: lint
 	@echo "docs" && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 	@command -v chromium > /dev/null && command -v chromedriver > /dev/null || echo "no browser here, so the" \

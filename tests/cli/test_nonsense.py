@@ -68,7 +68,7 @@ COMMANDS = [
     (("predict", "{home}/model", "nowhere.csv", "--out", "o.csv"), "there is no file nowhere.csv"),
     (("predict", "{home}/model", "{home}/grid.m", "--out", "o.csv"), "grid.m must end in .csv, .parquet or .npz"),
     (("predict", "{home}/model", "{home}/inputs.csv", "--out", "o.xlsx"), "o.xlsx must end in .csv"),
-    (("predict", "{home}/model", "{home}/inputs.csv", "--out", "{home}/inputs.csv"), "exists already"),
+    (("predict", "{home}/model", "{home}/inputs.csv", "--out", "{home}/inputs.csv"), "never replaces"),
     (("predict", "{home}/model", "{home}/inputs.csv", "--out", "o.csv", "--answer", "magic"), "no answer 'magic'"),
     (("predict", "{home}/model", "{home}/inputs.csv", "--out", "o.csv", "--tolerance", "-1"), "zero or more"),
     (("evaluate", "{home}/model", "{home}/grid-rows"), "another problem"),
@@ -98,7 +98,7 @@ def test_commands(
 
 FILES: dict[str, tuple[str, str]] = {
     "missing": ("x0,x1\n0,0\n", "x2 is missing"),
-    "extra": ("x0,x1,x2,time\n0,0,0,9\n", "time is not an input (--ignore-extra leaves such columns out)"),
+    "extra": ("x0,x1,x2,wind\n0,0,0,9\n", "wind is not an input (--ignore-extra leaves such columns out)"),
     "twice": ("x0,x1,x2,x1\n0,0,0,0\n", "x1 stands more than once"),
     "another problem's": ("pd_1,pd_2\n1,2\n", "x0, x1, x2 are missing; pd_1, pd_2 are no inputs"),
     "words": ("x0,x1,x2\n0,0,0\n0,high,0\n", "x1 holds 'high' in row 2, which is not a number"),
@@ -136,7 +136,7 @@ def test_inputs_that_are_no_tables(home: Path, tmp_path: Path) -> None:
 
 
 def test_extra_columns_may_be_passed_over(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("time,x0,x1,x2\n9,0,0,0\n")
+    (tmp_path / "in.csv").write_text("wind,x0,x1,x2\n9,0,0,0\n")
     words = ("predict", home / "model", tmp_path / "in.csv", "--out", tmp_path / "o.csv", "--answer", "mean")
     assert invoke(*words).exit_code == 2
     assert invoke(*words, "--ignore-extra").exit_code == 0

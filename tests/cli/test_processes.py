@@ -165,7 +165,7 @@ def test_a_signal_before_anything_was_learnt_saves_ridge(home: Path, tmp_path: P
 
 
 def test_a_signal_while_answering_leaves_nothing_behind(home: Path, tmp_path: Path) -> None:
-    x = np.random.Generator(np.random.Philox(key=2)).uniform(-1.0, 1.0, (3000, 3))
+    x = np.random.Generator(np.random.Philox(key=2)).uniform(-1.0, 1.0, (60_000, 3))
     write_table(tmp_path / "in.parquet", {f"x{i}": x[:, i] for i in range(3)})
     words = (
         "predict",
