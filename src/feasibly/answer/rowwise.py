@@ -79,8 +79,7 @@ class RowSolver:
     ) -> Solved:
         """Solve rows from `starts` (or as labelling does), one after the other, while `go_on()`.
 
-        `thorough` climbs the solver's whole ladder, IPOPT and tests of infeasibility included; otherwise the
-        interior-point method alone is tried.
+        `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer.
         """
         from feasibly.solve.records import Start
 
@@ -97,8 +96,6 @@ class RowSolver:
                 d = starts.duals.take(i)
                 start = Start(starts.y[i], d.equality, d.inequality, d.lower, d.upper)
             found = solver.solve(x[i], start if helps[i] else None, thorough=thorough)
-            if not (found.outcome.ok or helps[i] or thorough or start is None):
-                found = solver.solve(x[i], start, thorough=False)
             outcomes.append(found.outcome.name)
             iterations[i] = found.iterations
             if found.outcome.ok:

@@ -124,7 +124,7 @@ class Solver:
         Args:
             x: the input, `(n_inputs,)`.
             start: a primal-dual point to start from. One that holds NaN is passed over.
-            thorough: climb on after the first of these; otherwise the interior-point method alone is tried.
+            thorough: start IPOPT cold as well, where everything that starts warm has failed.
 
         Raises:
             FeasiblyError: `x` or `start` has the wrong length.
@@ -189,8 +189,6 @@ class Solver:
                 yield self._attempted(x, self._interior.solve(x, point))
             if self._centred:
                 yield self._attempted(x, self._interior.solve(x))
-            if not thorough:
-                return
         else:
             given += [nominal] if way == "ipopt" and nominal is not None else []
             for point in given:
@@ -205,6 +203,8 @@ class Solver:
                 if self._centred:
                     yield self._attempted(x, self._interior.solve_guarded(x))
                 yield self._ipopt.attempt("warm", x, nominal)
+        if not thorough:
+            return
         yield self._ipopt.attempt("cold", x)
         yield self._ipopt.attempt("other", x)
 
