@@ -35,8 +35,8 @@ BUDGET = 60.0
 RUNGS: Mapping[str, str] = {
     "mean": "what was learnt, as it is",
     "conditioned": "moved to obey every constraint",
-    "polished": "improved by Newton steps",
-    "solved": "the exact solver, from there",
+    "polished": "then on to the optimum itself",
+    "solved": "the solver, as labels are made",
     "auto": "as far up as each one needs",
 }
 

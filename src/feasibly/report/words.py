@@ -16,8 +16,8 @@ RUNGS: Mapping[str, str] = {
     "mean": "what was learnt, as it is",
     "svp": "the draw from the posterior that breaks the equalities least",
     "conditioned": "the most probable point at which the constraints hold",
-    "polished": "then improved by a few Newton steps on the optimality conditions",
-    "solved": "the exact solver, started from there",
+    "polished": "then taken on to the optimum itself",
+    "solved": "the solver as it makes labels",
     "auto": "climbs for each instance until the tolerance holds",
 }
 

@@ -62,7 +62,7 @@ const gap = (cost, exact) => {
   return Math.abs(off) < 1e-6 ? "0 %" : percent(off);
 };
 const cost = (row) => (row.outcome && !Number.isFinite(row.objective) ? make("span", { class: "worse" }, row.outcome.toLowerCase()) : figure(row.objective, 7));
-const RUNGS = [["mean", "as learnt"], ["conditioned", "obeys the constraints"], ["polished", "Newton steps"], ["solved", "solver, warm"], ["ipopt", "solver, cold start"]];
+const RUNGS = [["mean", "as learnt"], ["conditioned", "obeys the constraints"], ["polished", "the optimum itself"], ["solved", "the solver of labels"], ["ipopt", "solver, cold start"]];
 
 // Ask every rung for the same input, one after the other so that their times are their own.
 export class Ladder {
