@@ -26,10 +26,10 @@ from feasibly.data.dataset import Dataset
 from feasibly.data.label import label
 from feasibly.precision import double
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
 from feasibly.problem.grid import Grid
+from feasibly.problem.point import Duals
 from feasibly.problem.sampling import sample
 
 if TYPE_CHECKING:
@@ -127,9 +127,8 @@ class Prover:
         s = solver.solve(x)
         if not s.outcome.ok:
             return 0.0
-        parts = (s.equality_dual, s.inequality_dual, s.lower_dual, s.upper_dual)
-        duals = Duals(*(part[None] for part in parts))
-        m = to_multipliers(cone, problem, s.y[None], duals)
+        found = s.point.take(None)
+        m = to_multipliers(cone, problem, found.y, found.duals)
         return max(float(_compiled(cone)(m, x[None])[0]), 0.0)
 
 

@@ -121,7 +121,7 @@ def test_the_small_grids_have_limits_that_bind(name: str) -> None:
     assert solution.outcome.ok
     slack = problem.violations(problem.nominal[None], solution.y[None])[0]
     assert slack.max() == pytest.approx(0.0, abs=1e-6)
-    assert solution.inequality_dual.max() > 1.0
+    assert solution.duals.inequality.max() > 1.0
 
 
 @pytest.mark.parametrize("case", ["case500_goc", "case2000_goc"])

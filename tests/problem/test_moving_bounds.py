@@ -93,7 +93,7 @@ def test_the_solver_keeps_to_the_rows_own_bounds(warm: Any) -> None:
         assert all(one.attempts == 1 for one in found)
     for row, one in zip(x, found, strict=True):
         # Stationarity with the multipliers of the row's own bounds, those of the pinned output included.
-        slope = 2.0 * (one.y - row[1]) + one.equality_dual[0] - one.lower_dual + one.upper_dual
+        slope = 2.0 * (one.y - row[1]) + one.duals.equality[0] - one.duals.lower + one.duals.upper
         np.testing.assert_allclose(slope, 0.0, atol=1e-5)
         if row[2] == 0.0:
             assert one.y[2] == 0.0
@@ -117,7 +117,7 @@ def test_solutions_move_with_their_bounds() -> None:
     solver = Solver.build(problem)
     for row in ([0.3, 2.0, 1.0], [0.3, 2.0, 0.0], [0.79, 1.2, 1.0]):
         x = np.array(row)
-        slopes = solver.sensitivity(x, solver.solve(x)).y[:, :2]
+        slopes = solver.sensitivity(x, solver.solve(x).point).y[:, :2]
         step = 1e-5
         wanted = [
             (optimum(x[None] + step * np.eye(3)[k]) - optimum(x[None] - step * np.eye(3)[k]))[0] / (2 * step)

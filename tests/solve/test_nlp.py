@@ -12,6 +12,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -25,15 +26,15 @@ from feasibly.precision import double, twin
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import load_problem
+from feasibly.problem.point import Point
 from feasibly.problem.sampling import sample
-from feasibly.solve import Outcome, Solution, Solver, SolverOptions, Start, solve
+from feasibly.solve import Outcome, Solution, Solver, SolverOptions, solve
 from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import build_model
 from feasibly.solve.ranges import Ranges
 from tests.problems import CASES, FEASIBLE, make
 
 WAYS = get_args(get_type_hints(SolverOptions)["warm"])
-PARTS = ("y", "equality_dual", "inequality_dual", "lower_dual", "upper_dual")
 _SOLVERS: dict[tuple[str, str], Solver] = {}
 
 
@@ -46,26 +47,26 @@ def solver_for(name: str, warm: str = "interior") -> Solver:
 
 @functools.cache
 def lagrangian_slope(name: str) -> Callable[..., jax.Array]:
-    """The gradient in `y` of the Lagrangian that `Solution` documents, by JAX."""
+    """The gradient in `y` of the Lagrangian that `Duals` documents, by JAX."""
     problem = make(name)
     low, high = np.isfinite(problem.lower), np.isfinite(problem.upper)
 
-    def lagrangian(y, x, equality_dual, inequality_dual, lower_dual, upper_dual):  # type: ignore[no-untyped-def]
+    def lagrangian(y, x, equality, inequality, lower, upper):  # type: ignore[no-untyped-def]
         total = twin(problem.objective)(x, y)
         if problem.equality is not None:
-            total += jnp.dot(equality_dual, twin(problem.equality)(x, y))
+            total += jnp.dot(equality, twin(problem.equality)(x, y))
         if problem.inequality is not None:
-            total += jnp.dot(inequality_dual, twin(problem.inequality)(x, y))
-        total += jnp.sum((lower_dual * (problem.lower - y))[low])
-        return total + jnp.sum((upper_dual * (y - problem.upper))[high])
+            total += jnp.dot(inequality, twin(problem.inequality)(x, y))
+        total += jnp.sum((lower * (problem.lower - y))[low])
+        return total + jnp.sum((upper * (y - problem.upper))[high])
 
     return jax.jit(jax.grad(lagrangian))
 
 
 def stationarity(name: str, x: np.ndarray, solution: Solution) -> float:
     with double():
-        duals = (getattr(solution, part) for part in PARTS[1:])
-        return float(jnp.abs(lagrangian_slope(name)(solution.y, x, *duals)).max())
+        y, *duals = solution.point.parts
+        return float(jnp.abs(lagrangian_slope(name)(y, x, *duals)).max())
 
 
 @pytest.mark.parametrize("warm", WAYS)
@@ -80,10 +81,10 @@ def test_solutions_satisfy_the_optimality_conditions(name: str, warm: str) -> No
         assert problem.inequalities(rows, at).max(initial=0.0) <= 1e-6
         assert problem.bound_violations(at).max(initial=0.0) == 0.0
         assert solution.objective == pytest.approx(problem.objectives(rows, at)[0], rel=1e-12, abs=1e-12)
-        unit = max(1.0, *(np.abs(getattr(solution, part)).max(initial=0.0) for part in PARTS[1:]))
+        unit = max(1.0, *(np.abs(part).max(initial=0.0) for part in solution.point.parts[1:]))
         assert stationarity(name, x, solution) <= 1e-6 * unit
-        assert min(getattr(solution, part).min(initial=0.0) for part in PARTS[2:]) >= 0.0
-        gap = solution.inequality_dual @ problem.inequalities(rows, at)[0]
+        assert min(part.min(initial=0.0) for part in solution.point.parts[2:]) >= 0.0
+        gap = solution.duals.inequality @ problem.inequalities(rows, at)[0]
         assert abs(gap) <= 1e-5 * unit
 
 
@@ -229,10 +230,10 @@ def test_bounds_on_one_expression_are_one_row_for_ipopt() -> None:
     assert (lower[-1], upper[-1]) == (-0.5, 1.0)
     for x in (0.5, -0.5):
         cold, warm = (Solver(model, SolverOptions(warm=way)).solve([x]) for way in ("none", "interior"))  # type: ignore[arg-type]
-        np.testing.assert_allclose(cold.inequality_dual, warm.inequality_dual, atol=1e-5)
-        assert cold.inequality_dual.argmax() == (0 if x > 0 else 1)
-        joined = ranges.join(cold.equality_dual, cold.inequality_dual)
-        np.testing.assert_array_equal(ranges.split(np.array([x]), joined)[1], cold.inequality_dual)
+        np.testing.assert_allclose(cold.duals.inequality, warm.duals.inequality, atol=1e-5)
+        assert cold.duals.inequality.argmax() == (0 if x > 0 else 1)
+        joined = ranges.join(cold.duals.equality, cold.duals.inequality)
+        np.testing.assert_array_equal(ranges.split(np.array([x]), joined)[1], cold.duals.inequality)
 
 
 # ---- starts ------------------------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ def test_a_good_start_saves_iterations(warm: str) -> None:
     solver = solver_for("grid6", warm)
     x = sample(make("grid6"), 3, seed=5)[2]
     first = solver.solve(x)
-    again = solver.solve(x, first)
+    again = solver.solve(x, first.point)
     assert again.iterations < first.iterations
     assert again.objective == pytest.approx(first.objective, rel=1e-8)
 
@@ -252,9 +253,7 @@ def test_a_rough_start_is_mended() -> None:
     solver, random = solver_for("grid6"), np.random.default_rng(0)
     for x in sample(make("grid6"), 4, seed=6):
         good = solver.solve(x)
-        rough = Start(
-            good.y + 1e-2 * random.standard_normal(len(good.y)), *(getattr(good, p) for p in PARTS[1:])
-        )
+        rough = Point(good.y + 1e-2 * random.standard_normal(len(good.y)), good.duals)
         mended = solver.solve(x, rough)
         assert mended.attempts == 1
         assert mended.objective == pytest.approx(good.objective, rel=1e-7)
@@ -263,10 +262,12 @@ def test_a_rough_start_is_mended() -> None:
 def test_a_start_with_nan_is_passed_over_and_one_of_wrong_size_refused() -> None:
     solver = solver_for("toy")
     good = solver.solve([0.1, 0.2])
-    broken = Start(np.full(2, np.nan), *(getattr(good, part) for part in PARTS[1:]))
+    broken = Point(np.full(2, np.nan), good.duals)
     assert solver.solve([0.1, 0.2], broken).outcome is Outcome.OK
-    with pytest.raises(FeasiblyError, match="equality_dual should have shape"):
-        solver.solve([0.1, 0.2], Start(good.y, np.zeros(3), *(getattr(good, part) for part in PARTS[2:])))
+    with pytest.raises(FeasiblyError, match="`equality` should have shape"):
+        solver.solve([0.1, 0.2], Point(good.y, replace(good.duals, equality=np.zeros(3))))
+    with pytest.raises(FeasiblyError, match=r"such as `solution\.point`"):
+        solver.solve([0.1, 0.2], good)  # type: ignore[arg-type]
     with pytest.raises(FeasiblyError, match="expected an input of shape"):
         solver.solve([0.1])
 
@@ -281,8 +282,8 @@ def test_rows_are_the_same_to_the_last_bit_after_a_round_trip_and_in_any_order(w
     there = Solver.deserialise(solver.serialise())
     elsewhere = [there.solve(row) for row in x[::-1]][::-1]
     for one, other in zip(here, elsewhere, strict=True):
-        for part in PARTS:
-            np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
+        for part, same in zip(one.point.parts, other.point.parts, strict=True):
+            np.testing.assert_array_equal(part, same)
         assert (one.objective, one.iterations, one.attempts) == (
             other.objective,
             other.iterations,
@@ -357,20 +358,23 @@ def test_sensitivity_agrees_with_finite_differences(name: str) -> None:
     x = problem.nominal + 0.1 * (box[1] - box[0]) * np.random.default_rng(4).uniform(-1, 1, problem.n_inputs)
     solution = solver.solve(x)
     direction = np.random.default_rng(5).standard_normal((problem.n_inputs, 1)) * (box[1] - box[0])[:, None]
-    found = solver.sensitivity(x, solution, direction)
+    found = solver.sensitivity(x, solution.point, direction)
     step = 1e-4
     ahead, behind = (solver.solve(x + sign * step * direction[:, 0]) for sign in (1, -1))
-    for part in ("y", "equality_dual"):
-        wanted = (getattr(ahead, part) - getattr(behind, part)) / (2 * step)
+    for slope, after, before in (
+        (found.y, ahead.y, behind.y),
+        (found.equality, ahead.duals.equality, behind.duals.equality),
+    ):
+        wanted = (after - before) / (2 * step)
         scale = max(1.0, np.abs(wanted).max(initial=0.0))
-        np.testing.assert_allclose(getattr(found, part)[:, 0], wanted, atol=2e-3 * scale)
-    whole = solver.sensitivity(x, solution)
+        np.testing.assert_allclose(slope[:, 0], wanted, atol=2e-3 * scale)
+    whole = solver.sensitivity(x, solution.point)
     np.testing.assert_allclose(whole.y @ direction, found.y, atol=1e-6 * max(1.0, np.abs(found.y).max()))
 
 
 def test_sensitivity_of_a_failed_row_is_refused() -> None:
     solver = solver_for("half-infeasible")
     with pytest.raises(FeasiblyError, match="no sensitivity"):
-        solver.sensitivity([3.0], solver.solve([3.0]))
+        solver.sensitivity([3.0], solver.solve([3.0]).point)
     with pytest.raises(FeasiblyError, match="directions"):
-        solver.sensitivity([1.0], solver.solve([1.0]), np.ones((4, 1)))
+        solver.sensitivity([1.0], solver.solve([1.0]).point, np.ones((4, 1)))

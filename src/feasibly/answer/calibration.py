@@ -13,7 +13,7 @@ from feasibly.answer.candidates import Candidates
 from feasibly.answer.settings import Settings
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import LinearModel
-from feasibly.problem.duals import Duals
+from feasibly.problem.point import Duals
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from feasibly._codec import record
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals
+from feasibly.problem.point import Duals
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -19,8 +19,8 @@ from feasibly.answer.step import Iteration, Residuals, State
 from feasibly.model.belief import Covariance
 from feasibly.problem._fixed import fixed_multipliers, own_multipliers
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals, with_fixed
-from feasibly.problem.point import Point
+from feasibly.problem.duals import with_fixed
+from feasibly.problem.point import Duals, Point
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.point import Duals, Point
 from feasibly.quick import quick
 
 Array = NDArray[np.float64]
@@ -137,8 +137,6 @@ def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any) 
 
     One sparse factorisation a row.
     """
-    from feasibly.solve.outcome import Outcome
-    from feasibly.solve.records import Solution
     from feasibly.solve.sensitivity import check_directions
 
     along = check_directions(directions, problem.n_inputs)
@@ -154,11 +152,7 @@ def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any) 
             float(np.max(np.abs(part), initial=0.0)) for part in (at.equality, at.lower, at.upper)
         )
         y = np.where(at.lower > least, low[row], np.where(at.upper > least, high[row], answer.y[row]))
-        point = Solution(
-            y, float(answer.objective[row]), at.equality, at.inequality, at.lower, at.upper,
-            outcome=Outcome.OK, iterations=0, attempts=0, seconds=0.0,
-        )  # fmt: skip
-        moved[row] = solver.sensitivity(x[row], point, along).y
+        moved[row] = solver.sensitivity(x[row], Point(y, at), along).y
     return moved
 
 

@@ -20,9 +20,8 @@ from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_RO
 from feasibly.model.belief import Belief, Model
 from feasibly.precision import double
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
-from feasibly.problem.point import Point
+from feasibly.problem.point import Duals, Point
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals, unique
+from feasibly.problem.duals import unique
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
 from feasibly.problem.flows import Flows, compute_flows
 from feasibly.problem.grid import Grid
+from feasibly.problem.point import Duals
 from feasibly.problem.prices import PriceParts, nodal_prices, price_parts
 
 if TYPE_CHECKING:

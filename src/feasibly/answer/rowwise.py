@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals
 from feasibly.problem.point import Point
 
 if TYPE_CHECKING:
     from feasibly.solve.nlp import Solver
-    from feasibly.solve.records import Solution
 
 Array = NDArray[np.float64]
 
@@ -81,8 +79,6 @@ class RowSolver:
 
         `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer.
         """
-        from feasibly.solve.records import Start
-
         solver = self.solver
         point = Point.nothing(self.problem, len(x))
         outcomes, iterations = [], np.zeros(len(x), dtype=np.int64)
@@ -91,15 +87,12 @@ class RowSolver:
             if not go_on():
                 outcomes.append("TIME_LIMIT")
                 continue
-            start = None
-            if starts is not None:
-                d = starts.duals.take(i)
-                start = Start(starts.y[i], d.equality, d.inequality, d.lower, d.upper)
-            found = solver.solve(x[i], start if helps[i] else None, thorough=thorough)
+            start = starts.take(i) if starts is not None and helps[i] else None
+            found = solver.solve(x[i], start, thorough=thorough)
             outcomes.append(found.outcome.name)
             iterations[i] = found.iterations
             if found.outcome.ok:
-                point.put(i, _point(found))
+                point.put(i, found.point)
         return Solved(point, tuple(outcomes), iterations)
 
     def _helps(self, x: Array, y: Array) -> NDArray[np.bool_]:
@@ -115,8 +108,3 @@ class RowSolver:
             return np.asarray(np.maximum(*self.problem.worst(x, self.problem.pin(x, answers))[1:]))
 
         return np.asarray(off(y) < off(np.tile(nominal.y, (len(x), 1))))
-
-
-def _point(found: Solution) -> Point:
-    duals = Duals(found.equality_dual, found.inequality_dual, found.lower_dual, found.upper_dual)
-    return Point(found.y, duals)

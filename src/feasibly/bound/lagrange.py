@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from feasibly.arrays import padded
 from feasibly.precision import double
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.point import Duals
 
 Array = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from feasibly.bound.cone import Cone, Multipliers, coefficients
 from feasibly.precision import double
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals
+from feasibly.problem.point import Duals
 
 Array = NDArray[np.float64]
 

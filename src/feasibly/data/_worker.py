@@ -80,10 +80,10 @@ def solve_block(
         "objective": np.array([s.objective for s in solutions], dtype=np.float64),
         "iterations": np.array([s.iterations for s in solutions], dtype=np.int32),
         "seconds": np.array([s.seconds for s in solutions], dtype=np.float64),
-        "dual_equality": np.array([s.equality_dual for s in solutions]),
-        "dual_inequality": np.array([s.inequality_dual for s in solutions]),
-        "dual_lower": np.array([s.lower_dual for s in solutions]),
-        "dual_upper": np.array([s.upper_dual for s in solutions]),
+        "dual_equality": np.array([s.duals.equality for s in solutions]),
+        "dual_inequality": np.array([s.duals.inequality for s in solutions]),
+        "dual_lower": np.array([s.duals.lower for s in solutions]),
+        "dual_upper": np.array([s.duals.upper for s in solutions]),
         "outcome": np.array([s.outcome.value for s in solutions], dtype=np.int8),
     }
 

@@ -30,9 +30,9 @@ from feasibly.data.schema import (
 from feasibly.data.split import VALIDATION, Keys, Split, first_of_each, row_keys, split_rows
 from feasibly.data.store import Builder
 from feasibly.problem.core import Problem
-from feasibly.problem.duals import Duals
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import describe
+from feasibly.problem.point import Duals
 from feasibly.solve.outcome import Outcome
 
 if TYPE_CHECKING:

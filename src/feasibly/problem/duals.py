@@ -1,9 +1,9 @@
-"""Multipliers of many rows: one record for labels, answers and files."""
+"""What multipliers say about a point: stationarity, those of fixed outputs, and whether they are the only ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from scipy.linalg import qr
 
 from feasibly.precision import double
 from feasibly.problem.core import Problem
+from feasibly.problem.point import Duals
 
 Array = NDArray[np.float64]
 
@@ -20,53 +21,6 @@ TIGHT = 1e-6
 """Room, in natural units, below which a constraint may have a multiplier."""
 DEPENDENT = 1e-9
 """Gradients of unit length are dependent when what is left of one beside the others is shorter than this."""
-
-
-@dataclass(frozen=True, eq=False)
-class Duals:
-    """Multipliers of every row, rows first. NaN where a row has none.
-
-    They belong to the Lagrangian
-
-        objective + equality' c(x, y) + inequality' h(x, y) + lower' (l - y) + upper' (y - u)
-
-    with `c` the equalities, `h` the inequalities and `l`, `u` the bounds of the problem, in its own units; those of
-    inequalities and bounds are never negative. An output fixed by equal bounds has its multiplier in `lower` or
-    `upper`, by sign. The same signs hold for a solver's `Solution`.
-    """
-
-    equality: Array
-    """`(rows, n_equalities)`."""
-    inequality: Array
-    """`(rows, n_inequalities)`."""
-    lower: Array
-    """`(rows, n_outputs)`; zero where there is no lower bound."""
-    upper: Array
-    """`(rows, n_outputs)`; zero where there is no upper bound."""
-
-    def __len__(self) -> int:
-        return len(self.equality)
-
-    def take(self, rows: Any) -> Duals:
-        """These rows alone (positions, a slice or a mask)."""
-        return Duals(*(getattr(self, part.name)[rows] for part in fields(self)))
-
-    def put(self, rows: Any, other: Duals) -> None:
-        """Write the rows of `other` in the places `rows`."""
-        for part in fields(self):
-            getattr(self, part.name)[rows] = getattr(other, part.name)
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Which rows have multipliers."""
-        parts = (getattr(self, part.name) for part in fields(self))
-        return np.asarray(np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0))
-
-    @staticmethod
-    def nothing(problem: Problem, rows: int) -> Duals:
-        """NaN throughout, to be filled in."""
-        sizes = (problem.n_equalities, problem.n_inequalities, problem.n_outputs, problem.n_outputs)
-        return Duals(*(np.full((rows, size), np.nan) for size in sizes))
 
 
 def with_fixed(problem: Problem, x: Array, y: Array, duals: Duals) -> Duals:

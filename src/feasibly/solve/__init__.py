@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from feasibly.solve.outcome import Outcome as Outcome
     from feasibly.solve.records import Solution as Solution
     from feasibly.solve.records import SolverOptions as SolverOptions
-    from feasibly.solve.records import Start as Start
     from feasibly.solve.sensitivity import Sensitivity as Sensitivity
     from feasibly.solve.translate import TranslationError as TranslationError
 
@@ -24,7 +23,6 @@ _HOMES = {
     "Solution": "records",
     "SolverOptions": "records",
     "Sensitivity": "sensitivity",
-    "Start": "records",
     "TranslationError": "translate",
 }
 
@@ -34,7 +32,6 @@ __all__ = [
     "Solution",
     "Solver",
     "SolverOptions",
-    "Start",
     "TranslationError",
     "solve",
 ]

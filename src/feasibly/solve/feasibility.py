@@ -10,9 +10,10 @@ from __future__ import annotations
 import casadi
 import numpy as np
 
+from feasibly.problem.point import Point
 from feasibly.solve.interior import Interior
 from feasibly.solve.model import Model, complete
-from feasibly.solve.records import Array, Start
+from feasibly.solve.records import Array
 
 _PULL = 1e-6
 """Weight of staying near the first guess: it makes the least infeasible point unique and hardly moves it."""
@@ -41,12 +42,9 @@ class Feasibility:
         if not np.isfinite(rows).all():
             return False
         amounts = [np.maximum(equality, 0.0), np.maximum(-equality, 0.0), np.maximum(inequality, 0.0)]
-        start = Start(
-            y=np.concatenate([y, *amounts]),
-            equality_dual=np.zeros(ne),
-            inequality_dual=np.full(ni, 0.5),
-            lower_dual=np.concatenate([np.zeros(n), np.full(2 * ne + ni, 0.5)]),
-            upper_dual=np.zeros(len(relaxed.lower)),
+        lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, 0.5)])
+        start = Point.of(
+            np.concatenate([y, *amounts]), np.zeros(ne), np.full(ni, 0.5), lower, np.zeros(len(relaxed.lower))
         )
         finish = self._interior.solve(x, start, inside=0.1)
         if not finish.converged:

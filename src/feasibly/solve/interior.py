@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import casadi
 import numpy as np
 
+from feasibly.problem.point import Point
 from feasibly.solve._newton import CAREFUL, HASTY, Manner, Newton
 from feasibly.solve.compiled import Compiled
 from feasibly.solve.model import Model
-from feasibly.solve.records import Array, Start
+from feasibly.solve.records import Array
 
 _LEAST_BARRIER = 1e-9
 """The barrier parameter, in scaled units, that iterations end at."""
@@ -71,7 +72,7 @@ class Interior:
 
     # ---- solving ---------------------------------------------------------------------------------------
 
-    def centre(self, start: Start) -> bool:
+    def centre(self, start: Point) -> bool:
         """Find the points of the nominal input's central path that rows begin at; `False` if there is none."""
         state: State | None = self.begin(self.model.nominal, start)
         barrier = _CENTRES[0]
@@ -95,16 +96,16 @@ class Interior:
             state = State(*values)
         return None
 
-    def begin(self, x: Array, start: Start, inside: float | None = None) -> State:
+    def begin(self, x: Array, start: Point, inside: float | None = None) -> State:
         """An interior point near a given one, by `inside` or else by as much as the given one is wrong."""
         model, newton = self.model, self._newton
         lower, upper = (bound[model.free] for bound in model.search_at(x))
         y = np.clip(start.y[model.free], lower, upper)
-        nu = start.equality_dual * model.objective_scale / model.equality_scale
+        nu = start.duals.equality * model.objective_scale / model.equality_scale
         duals = np.concatenate([
-            start.inequality_dual * model.objective_scale / model.inequality_scale,
-            start.lower_dual[model.free][newton.below] * model.objective_scale,
-            start.upper_dual[model.free][newton.above] * model.objective_scale,
+            start.duals.inequality * model.objective_scale / model.inequality_scale,
+            start.duals.lower[model.free][newton.below] * model.objective_scale,
+            start.duals.upper[model.free][newton.above] * model.objective_scale,
             np.ones(newton.padding),
         ])  # fmt: skip
         _, equality, inequality, _ = self._slim(y, x, nu, duals[: model.n_inequalities])
@@ -117,7 +118,7 @@ class Interior:
         slack = np.maximum(gaps, inside)
         return State(y, nu, slack, np.maximum(duals, 1e-2 * inside / slack))
 
-    def solve(self, x: Array, start: Start | None = None, inside: float | None = None) -> Finish:
+    def solve(self, x: Array, start: Point | None = None, inside: float | None = None) -> Finish:
         """Iterate from `start` (see `begin`), or from the centres that were found for the nominal input."""
         if start is not None:
             return self._iterate(x, self.begin(x, start, inside), CAREFUL)
@@ -168,7 +169,7 @@ class Interior:
     ) -> list[Array]:
         return self._step(state.y, state.nu, state.s, state.z, x, manner.settings(barrier, shift))
 
-    def point(self, x: Array, state: State) -> Start:
+    def point(self, x: Array, state: State) -> Point:
         """A state as a point in the problem's own units, multipliers of fixed outputs included."""
         model = self.model
         newton = self._newton
@@ -176,21 +177,21 @@ class Interior:
         lower, upper = model.bounds_at(x)
         y = lower.copy()
         y[model.free] = np.clip(state.y, lower[model.free], upper[model.free])
-        lower_dual, upper_dual = np.zeros(len(y)), np.zeros(len(y))
-        lower_dual[model.free[newton.below]] = state.z[ni : ni + nl]
-        upper_dual[model.free[newton.above]] = state.z[ni + nl : ni + nl + nu]
+        low, high = np.zeros(len(y)), np.zeros(len(y))
+        low[model.free[newton.below]] = state.z[ni : ni + nl]
+        high[model.free[newton.above]] = state.z[ni + nl : ni + nl + nu]
         pinned = lower >= upper
         if pinned.any():
             pull = np.zeros(len(y))
             (pull[model.fixed_outputs],) = self._fixed(y, x, state.nu, state.z[:ni])
-            lower_dual[pinned], upper_dual[pinned] = (np.maximum(s * pull[pinned], 0.0) for s in (1.0, -1.0))
+            low[pinned], high[pinned] = (np.maximum(s * pull[pinned], 0.0) for s in (1.0, -1.0))
         unit = model.objective_scale
-        return Start(
-            y=y,
-            equality_dual=state.nu * model.equality_scale / unit,
-            inequality_dual=state.z[:ni] * model.inequality_scale / unit,
-            lower_dual=lower_dual / unit,
-            upper_dual=upper_dual / unit,
+        return Point.of(
+            y,
+            state.nu * model.equality_scale / unit,
+            state.z[:ni] * model.inequality_scale / unit,
+            low / unit,
+            high / unit,
         )
 
     def _curves_up(self, matrix: Array | None) -> bool:

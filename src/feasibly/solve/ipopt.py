@@ -9,10 +9,11 @@ from typing import Any
 import casadi
 import numpy as np
 
+from feasibly.problem.point import Point
 from feasibly.solve.model import Model
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.ranges import Ranges
-from feasibly.solve.records import Array, Attempt, SolverOptions, Start
+from feasibly.solve.records import Array, Attempt, SolverOptions
 
 _OUTCOMES: Mapping[str, Outcome] = {
     "Solve_Succeeded": Outcome.OK,
@@ -62,7 +63,7 @@ class Ipopt:
     def _ranges(self) -> Ranges:
         return Ranges(self.model)
 
-    def attempt(self, kind: str, x: Array, start: Start | None = None) -> Attempt:
+    def attempt(self, kind: str, x: Array, start: Point | None = None) -> Attempt:
         """Solve one row: `kind` is `cold`, `other`, or `warm` with a start.
 
         Raises:
@@ -76,21 +77,14 @@ class Ipopt:
         }  # fmt: skip
         if start is not None:
             arguments["x0"] = np.clip(start.y, lower, upper)
-            arguments["lam_g0"] = self._ranges.join(start.equality_dual, start.inequality_dual)
-            arguments["lam_x0"] = start.upper_dual - start.lower_dual
+            arguments["lam_g0"] = self._ranges.join(start.duals.equality, start.duals.inequality)
+            arguments["lam_x0"] = start.duals.upper - start.duals.lower
         raw = solver(**arguments)
         statistics = solver.stats()
         if statistics["return_status"] in _INTERRUPTED:
             raise KeyboardInterrupt
-        equality_dual, inequality_dual = self._ranges.split(x, np.asarray(raw["lam_g"]).ravel())
-        bounds = np.asarray(raw["lam_x"]).ravel()
-        point = Start(
-            y=np.asarray(raw["x"]).ravel(),
-            equality_dual=equality_dual,
-            inequality_dual=inequality_dual,
-            lower_dual=np.maximum(-bounds, 0.0),
-            upper_dual=np.maximum(bounds, 0.0),
-        )
+        y, rows, bounds = (np.asarray(raw[name]).ravel() for name in ("x", "lam_g", "lam_x"))
+        point = Point.of(y, *self._ranges.split(x, rows), np.maximum(-bounds, 0.0), np.maximum(bounds, 0.0))
         outcome = _OUTCOMES.get(statistics["return_status"], Outcome.NUMERICAL)
         return Attempt(point, outcome, int(statistics["iter_count"]))
 

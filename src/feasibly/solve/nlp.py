@@ -15,22 +15,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.point import Point
 from feasibly.solve.compiled import Compiled, without_remarks
 from feasibly.solve.feasibility import Feasibility
 from feasibly.solve.interior import Finish, Interior
 from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import Model, build_model
 from feasibly.solve.outcome import Outcome
-from feasibly.solve.records import Array, Attempt, Solution, SolverOptions, Start
+from feasibly.solve.records import Array, Attempt, Solution, SolverOptions
 from feasibly.solve.sensitivity import Differentiator, Sensitivity, check_directions
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
 
-_FORMAT = 1
+_FORMAT = 2
 _ENOUGH = 2
 """So many attempts that end infeasible settle the matter."""
-_POINT = ("y", "equality_dual", "inequality_dual", "lower_dual", "upper_dual")
+_POINT = ("y", "equality", "inequality", "lower", "upper")
+"""The parts of a point, in their order."""
 
 
 class Solver:
@@ -55,7 +57,7 @@ class Solver:
         self.nominal = self.solve(model.nominal) if nominal is None else nominal
         if self.options.warm == "interior" and self.nominal.outcome.ok:
             with without_remarks():
-                self._centred = self._interior.centre(self.nominal.as_start())
+                self._centred = self._interior.centre(self.nominal.point)
 
     @classmethod
     def build(cls, problem: Problem, options: SolverOptions | None = None) -> Solver:
@@ -85,7 +87,9 @@ class Solver:
             },
         }
         arrays: dict[str, Any] = self.model.arrays()
-        arrays |= {f"nominal_{name}": getattr(self.nominal, name) for name in _POINT}
+        arrays |= {
+            f"nominal_{name}": part for name, part in zip(_POINT, self.nominal.point.parts, strict=True)
+        }
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
@@ -100,15 +104,13 @@ class Solver:
         if header["format"] != _FORMAT:
             raise FeasiblyError("this solver was packed by another version of feasibly; build it again")
         kept = header["nominal"]
-        point = {name: arrays[f"nominal_{name}"] for name in _POINT}
-        nominal = Solution(**point, **{**kept, "outcome": Outcome(kept["outcome"])})
+        point = Point.of(*(arrays[f"nominal_{name}"] for name in _POINT))
+        nominal = Solution(point, **{**kept, "outcome": Outcome(kept["outcome"])})
         return cls(Model.from_arrays(arrays), SolverOptions(**header["options"]), nominal)
 
     # ---- solving ---------------------------------------------------------------------------------------
 
-    def solve(
-        self, x: ArrayLike, start: Start | Solution | None = None, *, thorough: bool = True
-    ) -> Solution:
+    def solve(self, x: ArrayLike, start: Point | None = None, *, thorough: bool = True) -> Solution:
         """Solve one row. A row without a solution is returned with its outcome, never raised.
 
         The ladder, until one attempt succeeds:
@@ -123,7 +125,7 @@ class Solver:
 
         Args:
             x: the input, `(n_inputs,)`.
-            start: a primal-dual point to start from. One that holds NaN is passed over.
+            start: a point to start from, such as another row's `solution.point`. One that holds NaN is passed over.
             thorough: start IPOPT cold as well, where everything that starts warm has failed.
 
         Raises:
@@ -131,14 +133,13 @@ class Solver:
             KeyboardInterrupt: Ctrl-C was pressed meanwhile.
         """
         x = np.asarray(x, dtype=np.float64)
-        point = start.as_start() if isinstance(start, Solution) else start
-        self._check_shapes(x, point)
+        self._check_shapes(x, start)
         began = time.perf_counter()
         if not np.isfinite(x).all():
             return self._failed(Outcome.NOT_FINITE_INPUT, 0, 0, began)
         outcomes: list[Outcome] = []
         iterations = 0
-        for attempt in self._quietly(self._attempts(x, point, thorough)):
+        for attempt in self._quietly(self._attempts(x, start, thorough)):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
             if outcomes.count(Outcome.INFEASIBLE) == _ENOUGH:
@@ -150,7 +151,7 @@ class Solver:
                 outcomes[-1] = Outcome.INACCURATE
             else:
                 return Solution(
-                    **{name: getattr(attempt.point, name) for name in _POINT},
+                    attempt.point,
                     objective=float(objective[0]),
                     outcome=Outcome.OK,
                     iterations=iterations,
@@ -161,28 +162,26 @@ class Solver:
         verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else [Outcome.NUMERICAL, *outcomes][-1]
         return self._failed(verdict, iterations, len(outcomes), began)
 
-    def sensitivity(
-        self, x: ArrayLike, solution: Solution, directions: ArrayLike | None = None
-    ) -> Sensitivity:
+    def sensitivity(self, x: ArrayLike, point: Point, directions: ArrayLike | None = None) -> Sensitivity:
         """How the solution of `x` moves with the input.
 
         Args:
-            x: the input that `solution` belongs to.
-            solution: as `solve` returned it.
+            x: the input that `point` belongs to.
+            point: its solution, as in `solve(x).point`.
             directions: `(n_inputs, k)`; only these combinations of inputs are followed. All inputs if not given.
 
         Raises:
             FeasiblyError: the row was not solved, or its solution has no derivative.
         """
-        if not solution.outcome.ok:
+        if not point.is_finite:
             raise FeasiblyError("a row without a solution has no sensitivity")
         row = np.asarray(x, dtype=np.float64)
         self._check_shapes(row, None)
-        return self._differentiator.differentiate(row, solution, check_directions(directions, len(row)))
+        return self._differentiator.differentiate(row, point, check_directions(directions, len(row)))
 
-    def _attempts(self, x: Array, start: Start | None, thorough: bool = True) -> Iterator[Attempt]:
-        given = [start] if start is not None and start.is_finite() else []
-        nominal = self._nominal_start()
+    def _attempts(self, x: Array, start: Point | None, thorough: bool = True) -> Iterator[Attempt]:
+        given = [start] if start is not None and start.is_finite else []
+        nominal = self._nominal_point()
         way = self.options.warm
         if way == "interior":
             for point in given:
@@ -217,9 +216,9 @@ class Solver:
                 return
             yield attempt
 
-    def _nominal_start(self) -> Start | None:
+    def _nominal_point(self) -> Point | None:
         nominal: Solution | None = getattr(self, "nominal", None)  # not yet there while it is being solved
-        return nominal.as_start() if nominal is not None and nominal.outcome.ok else None
+        return nominal.point if nominal is not None and nominal.outcome.ok else None
 
     def _attempted(self, x: Array, finish: Finish) -> Attempt:
         outcome = Outcome.OK if finish.converged else Outcome.NUMERICAL
@@ -244,24 +243,24 @@ class Solver:
         off = (np.abs(equality), inequality, lower - y, y - upper)
         return all(bool(np.all(part <= self.options.feasibility)) for part in off)
 
-    def _check_shapes(self, x: Array, start: Start | None) -> None:
+    def _check_shapes(self, x: Array, start: Point | None) -> None:
         model = self.model
         if x.shape != model.nominal.shape:
             raise FeasiblyError(f"expected an input of shape {model.nominal.shape}, got {x.shape}")
         if start is None:
             return
+        if not isinstance(start, Point):
+            raise FeasiblyError(f"a start is a Point, such as `solution.point`, not a {type(start).__name__}")
         n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
-        for name, size in zip(_POINT, (n, ne, ni, n, n), strict=True):
-            if np.shape(getattr(start, name)) != (size,):
-                raise FeasiblyError(
-                    f"the start's {name} should have shape ({size},), not {np.shape(getattr(start, name))}"
-                )
+        for name, part, size in zip(_POINT, start.parts, (n, ne, ni, n, n), strict=True):
+            if np.shape(part) != (size,):
+                what = name if name == "y" else f"multipliers `{name}`"
+                raise FeasiblyError(f"the start's {what} should have shape ({size},), not {np.shape(part)}")
 
     def _failed(self, outcome: Outcome, iterations: int, attempts: int, began: float) -> Solution:
         n, ne, ni = len(self.model.lower), self.model.n_equalities, self.model.n_inequalities
-        values = {name: np.full(size, np.nan) for name, size in zip(_POINT, (n, ne, ni, n, n), strict=True)}
         return Solution(
-            **values,
+            Point.of(*(np.full(size, np.nan) for size in (n, ne, ni, n, n))),
             objective=float("nan"),
             outcome=outcome,
             iterations=iterations,

@@ -57,11 +57,11 @@ class Ranges:
         """Where each joined row bounds its expression, from above or below by its sign."""
         return -self._sign * np.asarray(self._rest(x)).ravel() if len(self._sign) else np.zeros(0)
 
-    def join(self, equality_dual: Array, inequality_dual: Array) -> Array:
+    def join(self, equality: Array, inequality: Array) -> Array:
         """Multipliers of a model's rows as those of the joined rows."""
         sums = np.zeros(self._sizes[2])
-        np.add.at(sums, self._group, self._sign * inequality_dual[self._row])
-        return np.concatenate([equality_dual, inequality_dual[self._alone], sums])
+        np.add.at(sums, self._group, self._sign * inequality[self._row])
+        return np.concatenate([equality, inequality[self._alone], sums])
 
     def split(self, x: Array, multipliers: Array) -> tuple[Array, Array]:
         """Multipliers of the joined rows as a model's, each given to the member that is tight."""

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.problem.point import Duals, Point
 from feasibly.solve.outcome import Outcome
 
 Array = NDArray[np.float64]
@@ -34,60 +35,40 @@ class SolverOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Start:
-    """A primal-dual point to start from, all outputs and multipliers in the units and signs of `Solution`."""
-
-    y: Array
-    equality_dual: Array
-    inequality_dual: Array
-    lower_dual: Array
-    upper_dual: Array
-
-    def is_finite(self) -> bool:
-        """Whether every number in it is one."""
-        parts = (self.y, self.equality_dual, self.inequality_dual, self.lower_dual, self.upper_dual)
-        return all(bool(np.isfinite(part).all()) for part in parts)
-
-
-@dataclass(frozen=True, eq=False)
 class Solution:
-    """One solved row.
-
-    The multipliers belong to the Lagrangian
-
-        objective + equality_dual' equality + inequality_dual' inequality
-                  + lower_dual' (lower - y) + upper_dual' (y - upper)
-
-    whose gradient in `y` is zero at a solution; multipliers of inequalities and bounds are never negative. An
-    output fixed by equal bounds has its multiplier in `lower_dual` or `upper_dual`, by sign. A row without a
-    solution is NaN throughout.
+    """What became of one row: its point, and how it was found.
 
     Attributes:
+        point: decisions and multipliers, in the signs of `Duals`; NaN throughout for a row without a solution.
+        objective: the cost there.
+        outcome: how it ended.
         iterations: of all attempts together.
         attempts: how many it took. The ladder is in `Solver.solve`.
         seconds: wall-clock time of all attempts.
     """
 
-    y: Array
+    point: Point
     objective: float
-    equality_dual: Array
-    inequality_dual: Array
-    lower_dual: Array
-    upper_dual: Array
     outcome: Outcome
     iterations: int
     attempts: int
     seconds: float
 
-    def as_start(self) -> Start:
-        """The same point as a start for another row."""
-        return Start(self.y, self.equality_dual, self.inequality_dual, self.lower_dual, self.upper_dual)
+    @property
+    def y(self) -> Array:
+        """Decisions, `(n_outputs,)`."""
+        return self.point.y
+
+    @property
+    def duals(self) -> Duals:
+        """Multipliers of this row."""
+        return self.point.duals
 
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
     """What one attempt came to: a point with its multipliers, and how it ended."""
 
-    point: Start
+    point: Point
     outcome: Outcome
     iterations: int

@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike
 from scipy.sparse.linalg import splu
 
 from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.point import Point
 from feasibly.solve.model import Model
-from feasibly.solve.records import Array, Solution
+from feasibly.solve.records import Array
 
 _SLACK_FLOOR = 1e-12
 _REGULARISATION = 1e-10
@@ -33,8 +34,10 @@ class Sensitivity:
     """
 
     y: Array
-    equality_dual: Array
-    inequality_dual: Array
+    equality: Array
+    """Of the multipliers of equalities."""
+    inequality: Array
+    """Of the multipliers of inequalities."""
 
 
 class Differentiator:
@@ -58,12 +61,12 @@ class Differentiator:
             slopes = [casadi.jacobian(bound, x) for bound in model.bounds(x)]
             self._bound_slopes = casadi.Function("bound_slopes", [x], slopes)
 
-    def differentiate(self, x: Array, solution: Solution, directions: Array | None) -> Sensitivity:
-        """The derivative of the solution of `x`, along the columns of `directions` (all inputs if `None`)."""
-        model = self.model
+    def differentiate(self, x: Array, point: Point, directions: Array | None) -> Sensitivity:
+        """The derivative of the solution `point` of `x`, along the columns of `directions` (all inputs if `None`)."""
+        model, duals = self.model, point.duals
         lower, upper = model.bounds_at(x)
         ne, free = model.n_equalities, np.flatnonzero(lower < upper)
-        raw = self._derivatives(solution.y, x, solution.equality_dual, solution.inequality_dual)
+        raw = self._derivatives(point.y, x, duals.equality, duals.inequality)
         rows = np.asarray(raw[0]).ravel()
         hessian, jacobian, slope_x, rows_x = (part.sparse().tocsc() for part in raw[1:])
         if model.bounds is not None:
@@ -75,9 +78,9 @@ class Differentiator:
         hessian, jacobian, slope_x = hessian[free][:, free], jacobian[:, free], slope_x[free]
         equality, inequality = jacobian[:ne], jacobian[ne:]
         # An inequality with multiplier z and slack s pulls back with z / s: without end where it is tight.
-        weight = solution.inequality_dual / np.maximum(-rows[ne:], _SLACK_FLOOR)
-        below = solution.lower_dual[free] / np.maximum(solution.y - lower, _SLACK_FLOOR)[free]
-        above = solution.upper_dual[free] / np.maximum(upper - solution.y, _SLACK_FLOOR)[free]
+        weight = duals.inequality / np.maximum(-rows[ne:], _SLACK_FLOOR)
+        below = duals.lower[free] / np.maximum(point.y - lower, _SLACK_FLOOR)[free]
+        above = duals.upper[free] / np.maximum(upper - point.y, _SLACK_FLOOR)[free]
         block = hessian + inequality.T @ sparse.diags(weight) @ inequality + sparse.diags(below + above)
         corner = -_REGULARISATION * sparse.eye(ne)
         system = sparse.bmat([[block, equality.T], [equality, corner]], format="csc")
@@ -96,8 +99,8 @@ class Differentiator:
         )
         return Sensitivity(
             y=moved,
-            equality_dual=change[len(free) :],
-            inequality_dual=weight[:, None] * tightening,
+            equality=change[len(free) :],
+            inequality=weight[:, None] * tightening,
         )
 
 
