@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from feasibly.fitting import fit
     from feasibly.interop.pandapower import from_pandapower
     from feasibly.interop.pypsa import from_pypsa
+    from feasibly.interop.sources import load_problem
     from feasibly.measure.metrics import Metrics
     from feasibly.problem.core import Problem
     from feasibly.problem.drawing import Draws
     from feasibly.problem.errors import FeasiblyError, ProblemError
-    from feasibly.problem.families import load_problem
     from feasibly.problem.nonconvex import nonconvex
     from feasibly.problem.sampling import sample
     from feasibly.proxy import Evaluation, Proxy, evaluate, evaluate_proxy
@@ -55,7 +55,7 @@ _HOMES = {
     "Draws": "feasibly.problem.drawing",
     "FeasiblyError": "feasibly.problem.errors",
     "ProblemError": "feasibly.problem.errors",
-    "load_problem": "feasibly.problem.families",
+    "load_problem": "feasibly.interop.sources",
     "nonconvex": "feasibly.problem.nonconvex",
     "sample": "feasibly.problem.sampling",
     "DEFAULT_METHOD": "feasibly.train.registry",

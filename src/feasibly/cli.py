@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from feasibly._cli import data_commands, model_commands, report_commands, signals
+from feasibly._cli.case_command import case
 from feasibly._cli.certify_command import certify
 from feasibly._cli.console import say
 from feasibly._cli.demo import demo
@@ -116,7 +117,7 @@ _importers.command("pglearn", short_help="from PGLearn")(data_commands.import_pg
 _importers.command("gridfm", short_help="from GridFM's datakit")(data_commands.import_gridfm)
 
 app.command("demo", short_help="the main job on defaults, in under two minutes")(demo)
-app.command("case", short_help="show what a grid file holds")(data_commands.case)
+app.command("case", short_help="show what a grid file holds")(case)
 app.command("label", short_help="draw instances and solve them")(
     signals.apart(data_commands.label, data_commands.COURTESY, data_commands.on_cluster)
 )

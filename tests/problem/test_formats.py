@@ -240,7 +240,7 @@ def test_what_powerio_passes_over_is_refused(tmp_path: Path) -> None:
         Said("PSS/E ZONE section (1 record line(s)) is not modeled: dropped on any other write"),
         Said("PSS/E FACTS section (1 record line(s)) is not modeled: dropped on any other write"),
     ]
-    faults, notes = passed_over(said, "pandapower-json")
+    faults, notes = passed_over(said)
     assert ["`switch`" in str(fault) or "FACTS" in str(fault) for fault in faults] == [True, True]
     assert len(notes) == 1
 

@@ -32,6 +32,27 @@ class EngineName(StrEnum):
     ray = "ray"
 
 
+class DcLines(StrEnum):
+    """What becomes of DC lines."""
+
+    free = "free"
+    fixed = "fixed"
+
+
+class SlackVoltage(StrEnum):
+    """What holds the voltage of a pandapower net's external grids."""
+
+    fixed = "fixed"
+    free = "free"
+
+
+class FlowLimit(StrEnum):
+    """What the ratings of a pandapower net limit."""
+
+    current = "current"
+    power = "power"
+
+
 class Region(StrEnum):
     """What an interval holds for."""
 
@@ -40,7 +61,12 @@ class Region(StrEnum):
 
 
 Case = Annotated[
-    str, typer.Argument(metavar="CASE", help="pglib:case57_ieee, a grid file, or nonconvex:70,20,50.")
+    str,
+    typer.Argument(
+        metavar="CASE",
+        help="pglib:case57_ieee, nonconvex:70,20,50, or a grid: MATPOWER .m, PSS/E .raw, JSON of PowerModels, Egret or "
+        "pandapower, a folder of PyPSA or GridFM.",
+    ),
 ]
 Costs = Annotated[
     Path | None,
@@ -53,7 +79,28 @@ Ignore = Annotated[
     typer.Option(
         "--ignore",
         metavar="TABLES",
-        help="Tables of a MATPOWER file to leave out although they may change the optimum, as in reserves,if.",
+        help="Tables of a MATPOWER or pandapower file to leave out although they may change the optimum, "
+        "as in bus3p,buslink.",
+    ),
+]
+Lines = Annotated[
+    DcLines | None,
+    typer.Option(
+        "--dc-lines", help="DC lines are dispatched within their limits (unless told), or stay at set point."
+    ),
+]
+Slack = Annotated[
+    SlackVoltage | None,
+    typer.Option(
+        "--slack-voltage",
+        help="Of a pandapower net's external grids: held, as pandapower does (unless told), or free, as MATPOWER does.",
+    ),
+]
+Flow = Annotated[
+    FlowLimit | None,
+    typer.Option(
+        "--flow-limit",
+        help="Ratings of a pandapower net limit current, as pandapower has it (unless told), or apparent power.",
     ),
 ]
 Spread = Annotated[

@@ -7,13 +7,15 @@ it cannot differ from what its power flows use; this module reads the result, th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.interop._pandapower_case import Case, check_net, convert
+from feasibly.interop._pandapower_costs import join_dc_lines, open_limits, read_costs
+from feasibly.problem._costs import Costs, prices
 from feasibly.problem._gather import Gathering
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
@@ -25,7 +27,6 @@ Floats = NDArray[np.float64]
 _UNMODELLED = {
     "asymmetric_load": "is unbalanced, and runopp would leave it out in silence",
     "asymmetric_sgen": "is unbalanced, and runopp would leave it out in silence",
-    "dcline": "is a DC line, which the model here has none of",
     "svc": "is a static var compensator, which optimal power flow here and in pandapower has none of",
     "ssc": "is a static synchronous compensator, which optimal power flow here and in pandapower has none of",
     "tcsc": "is a series compensator, which optimal power flow here and in pandapower has none of",
@@ -36,8 +37,6 @@ _UNMODELLED = {
     "load_dc": "is a DC load, which the model here has none of",
     "source_dc": "is a DC source, which the model here has none of",
 }
-_NO_LIMIT = 1e8
-"""pandapower writes 1e9 MW where there is no limit."""
 
 
 def from_pandapower(
@@ -46,6 +45,9 @@ def from_pandapower(
     spread: float = SPREAD,
     slack_voltage: str = "fixed",
     flow_limit: str = "current",
+    dc_lines: str = "free",
+    costs: Costs | None = None,
+    ignore: str | Sequence[str] = (),
     name: str | None = None,
 ) -> Problem:
     """The AC optimal power flow of a pandapower net: what `pandapower.runopp(net)` minimises.
@@ -63,43 +65,82 @@ def from_pandapower(
             pandapower does; `free` lets it move between the limits of its bus, as PYPOWER and MATPOWER do.
         flow_limit: `current` limits the current of a branch, as `max_loading_percent` means it and `runopp` does;
             `power` takes the same rating as a limit on apparent power, as PYPOWER and MATPOWER do.
+        dc_lines: `free`, dispatched between nothing and `max_p_mw` in the direction of their set point, as in
+            pandapower; or `fixed` at `p_mw`.
+        costs: in place of the net's own: a table with a row `c2, c1, c0` a generator in the problem's order, the path
+            of a CSV file with the columns `generator, c2, c1, c0`, or one number for all.
+        ignore: tables to leave out although they may change the optimum (`"asymmetric_load"`, `"svc"`), or
+            `"voltage_dependence"` of loads; without it such a net is refused.
         name: what to call it in tables; the net's own name unless told.
 
     Raises:
         ProblemError: listing every element that cannot be modelled, by table and index.
         MissingExtraError: where pandapower is not installed.
     """
-    return acopf(
-        read_pandapower(net, slack_voltage=slack_voltage, flow_limit=flow_limit, name=name), spread=spread
-    )
+    grid = read_pandapower(
+        net, slack_voltage=slack_voltage, flow_limit=flow_limit, dc_lines=dc_lines, costs=costs, ignore=ignore,
+        name=name,
+    )  # fmt: skip
+    return acopf(grid, spread=spread)
 
 
 def read_pandapower(
-    net: Any, *, slack_voltage: str = "fixed", flow_limit: str = "current", name: str | None = None
+    net: Any,
+    *,
+    slack_voltage: str = "fixed",
+    flow_limit: str = "current",
+    dc_lines: str = "free",
+    costs: Costs | None = None,
+    ignore: str | Sequence[str] = (),
+    name: str | None = None,
+    notes: Sequence[str] = (),
 ) -> Grid:
-    """The grid of a pandapower net; arguments as for `from_pandapower`."""
+    """The grid of a pandapower net; arguments as for `from_pandapower`, and what a reader should know already."""
     check_net(net)
     for given, known, what in (
         (slack_voltage, ("fixed", "free"), "slack_voltage"),
         (flow_limit, ("current", "power"), "flow_limit"),
+        (dc_lines, ("free", "fixed"), "dc_lines"),
     ):
         if given not in known:
             raise FeasiblyError(f"{what} must be {' or '.join(known)}, not {given!r}")
     title = str(name or net.name or "pandapower net")
-    faults = _unmodelled(net)
+    names = [part.strip() for part in ignore.split(",")] if isinstance(ignore, str) else list(ignore)
+    warnings = list(notes)
+    faults = _unmodelled(net, names, warnings)
     if faults:
         raise ProblemError(f"pandapower net {title!r}", faults)
     case = convert(net, free_slack=slack_voltage == "free")
-    return build_grid(case, net, title, flow_limit)
+    return build_grid(case, net, title, flow_limit, fixed_dc=dc_lines == "fixed", costs=costs, notes=warnings)
 
 
-def build_grid(case: Case, net: Any, name: str, flow_limit: str) -> Grid:
+def build_grid(
+    case: Case,
+    net: Any,
+    name: str,
+    flow_limit: str,
+    *,
+    fixed_dc: bool = False,
+    costs: Costs | None = None,
+    notes: Sequence[str] = (),
+) -> Grid:
     """The grid of a converted net."""
     from pandapower.pypower import idx_brch, idx_bus, idx_gen
 
     bus, gen, branch, base = case.ppci["bus"], case.ppci["gen"], case.ppci["branch"], case.base
-    faults, warnings = _check_case(case), list[str]()
-    cost, beyond = _costs(net, case, faults)
+    faults, warnings = _check_case(case), list(notes)
+    beyond = Gathering(base, len(case.generators), len(case.bus_id))
+    if costs is None:
+        cost = read_costs(net, case, beyond, faults, warnings)
+    else:
+        rows = [
+            (i, {"bus": f"{case.bus_id[int(at)]}, {table} {index}"})
+            for i, ((table, index), at) in enumerate(
+                zip(case.generators, gen[:, idx_gen.GEN_BUS], strict=True), start=1
+            )
+        ]
+        cost = prices(rows, costs, faults)
+    join_dc_lines(net, case, beyond, fixed_dc, faults)
     if not len(gen):
         faults.append(Fault("generators", "no external grid or generator is in service"))
     if not len(case.draws.bus):
@@ -124,10 +165,10 @@ def build_grid(case: Case, net: Any, name: str, flow_limit: str) -> Grid:
         "reference": reference,
         "gen_id": np.arange(1, len(gen) + 1),
         "gen_bus": gen[:, idx_gen.GEN_BUS].astype(np.int64),
-        "pmin": _open(gen[:, idx_gen.PMIN]) / base,
-        "pmax": _open(gen[:, idx_gen.PMAX]) / base,
-        "qmin": _open(gen[:, idx_gen.QMIN]) / base,
-        "qmax": _open(gen[:, idx_gen.QMAX]) / base,
+        "pmin": open_limits(gen[:, idx_gen.PMIN]) / base,
+        "pmax": open_limits(gen[:, idx_gen.PMAX]) / base,
+        "qmin": open_limits(gen[:, idx_gen.QMIN]) / base,
+        "qmax": open_limits(gen[:, idx_gen.QMAX]) / base,
         "cost": cost * np.array([base**2, base, 1.0]),
         "load_id": np.arange(1, len(case.draws.bus) + 1),
         "load_bus": case.draws.bus,
@@ -159,22 +200,31 @@ def build_grid(case: Case, net: Any, name: str, flow_limit: str) -> Grid:
     return grid
 
 
-def _unmodelled(net: Any) -> list[Fault]:
-    """Faults that stand in the net's own tables."""
+def _unmodelled(net: Any, ignore: Sequence[str], warnings: list[str]) -> list[Fault]:
+    """Faults that stand in the net's own tables; what `ignore` names is told of instead."""
     faults = []
+
+    def refuse(table: str, rows: Sequence[Any], why: str, name: str) -> None:
+        if not rows:
+            return
+        where = f"{table} {', '.join(map(str, rows[:10]))}"
+        where += f" and {len(rows) - 10} more" if len(rows) > 10 else ""
+        if name in ignore:
+            warnings.append(f"{where}: {name} is left out, as asked")
+        else:
+            faults.append(Fault(where, f"{why}; leave it out with --ignore {name} (ignore=)"))
+
     for table, why in _UNMODELLED.items():
         if table in net and len(net[table]):
-            faults += [Fault(f"{table} {index}", why) for index in _in_service(net[table])]
+            refuse(table, list(_in_service(net[table])), why, table)
     columns = [c for c in net.load if c.startswith("const_") and c.endswith("percent")]
-    for index in _in_service(net.load):
-        if any(np.nan_to_num(net.load.at[index, column]) != 0.0 for column in columns):
-            what = "depends on voltage; set its const_* columns to 0 to take it as constant power, as runopp does"
-            faults.append(Fault(f"load {index}", what))
+    bent = [i for i in _in_service(net.load) if any(np.nan_to_num(net.load.at[i, c]) != 0.0 for c in columns)]
+    refuse("load", bent, "depends on voltage, which runopp passes over in silence", "voltage_dependence")
     for table in ("gen", "sgen"):
         if "reactive_capability_curve" in net[table]:
             curved = net[table]["reactive_capability_curve"].fillna(False).astype(bool)
-            what = "has a capability curve; set reactive_capability_curve to False and limits instead"
-            faults += [Fault(f"{table} {i}", what) for i in _in_service(net[table]) if curved[i]]
+            rows = [i for i in _in_service(net[table]) if curved[i]]
+            refuse(table, rows, "has a capability curve, which is not modelled", "reactive_capability_curve")
     for table, power in (("gen", "p_mw"), ("sgen", "p_mw"), ("load", "p_mw")):
         bad = [i for i in _in_service(net[table]) if not np.isfinite(net[table].at[i, power])]
         faults += [Fault(f"{table} {i}", f"{power} must be a finite number") for i in bad]
@@ -217,90 +267,6 @@ def _check_case(case: Case) -> list[Fault]:
                 label = rows.index[number % len(rows)] if rows is not None and len(rows) else number
                 faults.append(Fault(f"{table} {label}", why))
     return faults
-
-
-def _costs(net: Any, case: Case, faults: list[Fault]) -> tuple[Floats, Gathering]:
-    """Columns c2, c1, c0 in MW, and costs with corners or of reactive power beside them.
-
-    Without any cost in the net every MW costs 1, as in pandapower.
-    """
-    from pandapower.pypower import idx_gen
-
-    gen, base = case.ppci["gen"], case.base
-    found = np.zeros((len(case.generators), 3))
-    beyond = Gathering(base, len(case.generators), len(case.bus_id))
-    if not len(net.poly_cost) and not len(net.pwl_cost):
-        found[:, 1] = 1.0
-        return found, beyond
-    place = {key: i for i, key in enumerate(case.generators)}
-    seen = set()
-
-    def located(row: Any, power: str) -> tuple[int, str, float] | None:
-        """The generator, what to call it, and the sign that pandapower gives its cost."""
-        key = (str(row["et"]), int(row["element"]))
-        if key not in place:
-            return None  # out of service or not controllable: pandapower has no variable for it either
-        where = f"{key[0]} {key[1]}"
-        if (key, power) in seen:
-            faults.append(Fault(where, "has several costs"))
-        seen.add((key, power))
-        # pandapower turns the whole cost of a load round, not its argument.
-        return place[key], where, -1.0 if key[0] in ("load", "storage") else 1.0
-
-    def span(i: int, power: str) -> tuple[float, float]:
-        low, high = (idx_gen.PMIN, idx_gen.PMAX) if power == "p" else (idx_gen.QMIN, idx_gen.QMAX)
-        return float(_open(gen[i, low]) / base), float(_open(gen[i, high]) / base)
-
-    for _, row in net.poly_cost.iterrows():
-        at = located(row, "p")
-        if at is None:
-            continue
-        i, where, sign = at
-        terms = [row[c] for c in ("cp2_eur_per_mw2", "cp1_eur_per_mw", "cp0_eur")]
-        reactive = [row[c] for c in ("cq2_eur_per_mvar2", "cq1_eur_per_mvar", "cq0_eur")]
-        if not np.isfinite([*terms, *reactive]).all():
-            faults.append(Fault(where, "every cost must be a finite number"))
-            continue
-        found[i] = np.array(terms, dtype=np.float64) * sign
-        if any(reactive[:2]):  # pandapower leaves out constants that stand alone
-            cost = {"model": 2, "coeffs": [sign * float(term) for term in reactive]}
-            beyond.cost(
-                ("qg", i), "cost_qg", int(case.bus_id[int(gen[i, idx_gen.GEN_BUS])]), cost, where, faults, span(i, "q"),
-                "reactive power ",
-            )  # fmt: skip
-    for _, row in net.pwl_cost.iterrows():
-        power = str(row["power_type"])
-        at = located(row, power)
-        if at is None:
-            continue
-        i, where, sign = at
-        points = _corner_points(row["points"], sign)
-        if points is None:
-            faults.append(Fault(where, "the areas of its piecewise linear cost must follow one another"))
-            continue
-        cost = {"model": 1, "ncost": len(points) // 2, "coeffs": points}
-        what = "" if power == "p" else "reactive power "
-        beyond.cost(
-            (f"{power}g", i), f"cost_{power}g", int(case.bus_id[int(gen[i, idx_gen.GEN_BUS])]), cost, where, faults,
-            span(i, power), what,
-        )  # fmt: skip
-    return found, beyond
-
-
-def _corner_points(areas: Any, sign: float) -> list[float] | None:
-    """Power and cost at every corner, from areas `[from, to, slope]`; the first lies on a line through zero."""
-    points: list[float] = []
-    for low, high, slope in areas:
-        if not points:
-            points = [float(low), float(low) * float(slope) * sign]
-        elif points[-2] != float(low):
-            return None
-        points += [float(high), points[-1] + (float(high) - float(low)) * float(slope) * sign]
-    return points or None
-
-
-def _open(limits: Floats) -> Floats:
-    return np.where(np.abs(limits) >= _NO_LIMIT, np.copysign(np.inf, limits), limits)
 
 
 def _positions(net: Any, bus_id: NDArray[np.int64]) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,22 @@ def from_pypsa(
         network, snapshot=snapshot, voltage=voltage, power_factor=power_factor, base_mva=base_mva, name=name
     )
     return acopf(grid, spread=spread)
+
+
+def read_network(path: Path) -> Any:
+    """The network that a folder of CSV files or a NetCDF file holds."""
+    try:
+        import pypsa
+    except ImportError:
+        raise MissingExtraError("pypsa", "pypsa", f"{path.name}, which is a PyPSA network") from None
+    network = pypsa.Network()
+    read = network.import_from_netcdf if path.suffix.lower() == ".nc" else network.import_from_csv_folder
+    try:
+        read(path)
+    except Exception as error:  # of a file's content: whatever PyPSA makes of it
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FeasiblyError(f"{path.name} cannot be read as a PyPSA network: {said}") from None
+    return network
 
 
 def read_pypsa(
@@ -186,6 +203,12 @@ def _unmodelled(network: Any) -> Iterator[Fault]:
         if key in network.components.keys():  # noqa: SIM118 (PyPSA forbids the shorter form)
             for name in in_service(network.components[key].static).index:
                 yield Fault(f"{network.components[key].name} {name}", why)
+    for kind, ends in (("Generator", ("bus",)), ("Load", ("bus",)), ("ShuntImpedance", ("bus",)),
+                       ("Line", ("bus0", "bus1")), ("Transformer", ("bus0", "bus1"))):  # fmt: skip
+        table = in_service(network.components[kind].static)
+        for end in ends:
+            for name in table.index[~table[end].isin(network.buses.index)]:
+                yield Fault(f"{kind} {name}", f"is at bus {table.at[name, end]!r}, which does not exist")
     for name in network.global_constraints.index:
         yield Fault(f"GlobalConstraint {name}", "binds more than one snapshot or investment")
     for component in ("Generator", "Line", "Transformer"):

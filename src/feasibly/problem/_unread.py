@@ -30,10 +30,6 @@ _HARMLESS = re.compile(
 )
 """What reading may pass over: results, maps, names, and ratings that are not used here."""
 
-PANDAPOWER = (
-    "in Python, feasibly.from_pandapower(pandapower.from_json(path)) reads the net as pandapower does"
-)
-
 
 def look_again(path: Path, network: Any) -> tuple[list[Fault], float | None]:
     """Faults of the file itself, and what divides its current limits to give per unit (`None`: the base).
@@ -42,27 +38,23 @@ def look_again(path: Path, network: Any) -> tuple[list[Fault], float | None]:
       on as they stand, per unit where the file says that it is and MVA elsewhere; costs of DC lines are dropped.
     - PSS/E: a first line without a revision is taken for revision 33, whatever follows; DC lines lose what their
       converters lose and draw.
-    - pandapower: units that stand at a set point come as generators without limits.
     """
     if network.source_format == "powermodels-json":
         document = json.loads(path.read_text(encoding="utf-8"))
         return _check_powermodels(document), 1.0 if document.get("per_unit") else None
     if network.source_format == "psse":
         return _check_psse(path, network), None
-    if network.source_format == "pandapower-json":
-        return _check_pandapower(network), None
     return [], None
 
 
-def passed_over(diagnostics: Iterable[Any], source_format: str) -> tuple[list[Fault], list[str]]:
+def passed_over(diagnostics: Iterable[Any]) -> tuple[list[Fault], list[str]]:
     """What powerio says that it left out: faults where that may change the optimum, notes otherwise."""
     faults, notes = [], []
     for said in diagnostics:
         if said.severity == "info":
             continue
         if _PASSED_OVER.search(said.message) and not _HARMLESS.search(said.message):
-            advice = f"; {PANDAPOWER}" if source_format == "pandapower-json" else ""
-            faults.append(Fault("what cannot be read", said.message.rstrip(".") + advice))
+            faults.append(Fault("what cannot be read", said.message.rstrip(".")))
         elif not re.search(r"`res_\w+`", said.message):
             notes.append(f"{said.severity}: {said.message}")
     return faults, notes
@@ -95,21 +87,6 @@ def _check_psse(path: Path, network: Any) -> list[Fault]:
             what = "losses and reactive power of its converters cannot be read from this format"
             faults.append(Fault(f"DC line {row} ({line['from']}-{line['to']})", what))
     return faults
-
-
-def _check_pandapower(network: Any) -> list[Fault]:
-    faults = []
-    for row, unit in enumerate(network.generators, start=1):
-        if unit["in_service"] and not all(map(_is_finite, (unit["pmin"], unit["pmax"]))):
-            what = f"has no limits on active power, and may stand at a set point: {PANDAPOWER}"
-            faults.append(Fault(f"generator {row} (bus {unit['bus']})", what))
-    if len(faults) > 5:
-        faults = [*faults[:5], Fault("generators", f"{len(faults) - 5} more without limits on active power")]
-    return faults
-
-
-def _is_finite(value: Any) -> bool:
-    return value is not None and abs(value) < float("inf")
 
 
 def dc_lines(network: Any) -> Sequence[Mapping[str, Any]]:

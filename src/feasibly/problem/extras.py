@@ -26,8 +26,22 @@ at its to bus, reactive power it injects at both; power through a branch without
 comes to, in units of `money`."""
 
 CORNERS = BLOCKS.index("cost_pg")
-EQUALITIES = ("DC line losses", "link voltage", "link angle", "power factor")
-INEQUALITIES = ("cost segment", "capability curve", "link limit")
+EQUALITIES = (
+    "DC line losses",
+    "link voltage",
+    "link angle",
+    "power factor",
+    "DC line set point",
+    "user constraint",
+)
+INEQUALITIES = (
+    "cost segment",
+    "capability curve",
+    "link limit",
+    "user constraint",
+    "interface limit",
+    "reserve",
+)
 PREFIX = "extra_"
 
 

@@ -30,24 +30,7 @@ def load_problem(
     vary: str | Sequence[str] = ("load",),
     draws: Draws | None = None,
 ) -> Problem:
-    """A problem by name or path.
-
-    Args:
-        source: `pglib:case57_ieee`, the path of a grid file, or `nonconvex:70,20,50`.
-        costs: for grid files without generation costs; see `read_grid`.
-        ignore: tables of a MATPOWER file to leave out; see `read_grid`.
-        dc_lines: `"free"`, dispatched within their limits, or `"fixed"` at the set points of the file.
-        spread: for grids, how far loads vary around nominal.
-        seed: for `nonconvex`, which member of the family.
-        vary: for grids, what the input is made of: any of `load`, `branch`, `generator` (statuses), `cost`, `rating`.
-        draws: how what varies beside the loads is drawn: single outages, costs within 30 % and ratings within 20 %
-            unless told.
-
-    Examples:
-        >>> problem = fb.load_problem("nonconvex:10,4,6")
-        >>> problem.n_inputs, problem.n_outputs, problem.n_equalities, problem.n_inequalities
-        (4, 10, 4, 6)
-    """
+    """What `feasibly.load_problem` does with everything but files of pandapower and PyPSA; see there."""
     text = os.fspath(source)
     if not text.startswith("nonconvex:"):
         grid = read_grid(text, costs=costs, ignore=ignore, dc_lines=dc_lines)

@@ -63,7 +63,9 @@ def read_grid(
         raise FeasiblyError(
             f"{path.name} holds a {type(network).__name__}; AC optimal power flow needs a balanced network"
         )
-    faults, notes = passed_over(module.diagnostics, network.source_format)
+    if network.source_format == "pandapower-json":
+        raise FeasiblyError(f"{path.name} is a pandapower net: feasibly.load_problem reads it")
+    faults, notes = passed_over(module.diagnostics)
     more, current_base = look_again(path, network)
     faults += more
     return assemble(

@@ -1,0 +1,149 @@
+"""Files of pandapower and PyPSA are read as their packages read them, and nothing that they name is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feasibly as fb
+from feasibly.problem.families import grid_of
+from tests.interop.nets import many_kinds, two_bus
+
+pp = pytest.importorskip("pandapower")
+
+
+def _grid(problem: fb.Problem) -> Any:
+    return grid_of(problem)
+
+
+def _written(net: Any, path: Path) -> Path:
+    pp.to_json(net, str(path))
+    return path
+
+
+def test_a_net_from_its_file_is_the_net(tmp_path: Path) -> None:
+    net = many_kinds()
+    path = _written(net, tmp_path / "many.json")
+    assert fb.load_problem(path).fingerprint == fb.from_pandapower(net).fingerprint
+    free = fb.load_problem(path, slack_voltage="free", flow_limit="power")
+    assert free.fingerprint == fb.from_pandapower(net, slack_voltage="free", flow_limit="power").fingerprint
+    assert free.fingerprint != fb.from_pandapower(net).fingerprint
+
+
+def test_what_a_file_names_is_not_run(tmp_path: Path) -> None:
+    """pandapower's own reader would import the module and make the object."""
+    document = json.loads(_written(two_bus(), tmp_path / "two.json").read_text())
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')\n")
+    document["_object"]["surprise"] = {"_module": "trap", "_class": "Trap", "_object": "{}"}
+    (tmp_path / "two.json").write_text(json.dumps(document))
+    with pytest.warns(match="surprise: an object of trap, which is left out"):
+        problem = fb.load_problem(tmp_path / "two.json")
+    assert problem.fingerprint == fb.from_pandapower(two_bus()).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"_class": "pandapowerNet", "_object": 3}', "it is no pandapower net"),
+        ('{"_class": "pandapowerNet", "_object": {', "it is not valid JSON"),
+        (
+            '{"_class": "pandapowerNet", "_object": {"bus": {"_class": "DataFrame", "_object": "[1"}}}',
+            "its table bus is damaged",
+        ),
+        ('{"_class": "pandapowerNet", "_object": {}}', "no buses"),
+    ],
+)
+def test_damaged_files(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text(text)
+    with pytest.raises(fb.FeasiblyError, match=words):
+        fb.load_problem(tmp_path / "net.json")
+
+
+def test_costs_given_and_none_at_all(tmp_path: Path) -> None:
+    net = two_bus()
+    net.poly_cost = net.poly_cost.iloc[:0]
+    path = _written(net, tmp_path / "two.json")
+    with pytest.warns(match="every MW costs 1, as in pandapower"):
+        plain = _grid(fb.load_problem(path))
+    np.testing.assert_allclose(plain.cost, [[0.0, 10.0, 0.0]])
+    np.testing.assert_allclose(_grid(fb.load_problem(path, costs=3.0)).cost, [[0.0, 30.0, 0.0]])
+    with pytest.raises(fb.ProblemError, match="expected 1 rows of c2, c1, c0"):
+        fb.load_problem(path, costs=[])
+
+
+def test_what_is_left_out_is_asked_for_by_name(tmp_path: Path) -> None:
+    net = two_bus()
+    for _ in range(12):
+        pp.create_asymmetric_load(net, 1, 0.1, 0.1, 0.1)
+    path = _written(net, tmp_path / "two.json")
+    with pytest.raises(
+        fb.ProblemError, match=r"asymmetric_load 0, .*9 and 2 more: .*--ignore asymmetric_load"
+    ):
+        fb.load_problem(path)
+    with pytest.warns(match="asymmetric_load is left out, as asked"):
+        problem = fb.load_problem(path, ignore="asymmetric_load")
+    assert problem.fingerprint == fb.from_pandapower(two_bus()).fingerprint
+
+
+def _with_dc_line(p_mw: float, sn_mva: float = 1.0) -> Any:
+    net = pp.create_empty_network(sn_mva=sn_mva)
+    a, b, c = (pp.create_bus(net, 110.0, min_vm_pu=0.95, max_vm_pu=1.05) for _ in range(3))
+    pp.create_ext_grid(net, a, min_p_mw=-100, max_p_mw=100, min_q_mvar=-100, max_q_mvar=100)
+    pp.create_gen(net, c, 10.0, min_p_mw=0, max_p_mw=60, min_q_mvar=-50, max_q_mvar=50, vm_pu=1.0)
+    for f, t in ((a, b), (b, c)):
+        pp.create_line_from_parameters(net, f, t, 30.0, 0.06, 0.14, 9.0, 0.5, max_loading_percent=100.0)
+    pp.create_load(net, b, 50.0, 10.0)
+    pp.create_dcline(
+        net, c, b, p_mw, 2.0, 0.3, 1.0, 1.0, max_p_mw=20.0, min_q_from_mvar=-10, max_q_from_mvar=10,
+        min_q_to_mvar=-10, max_q_to_mvar=10,
+    )  # fmt: skip
+    pp.create_poly_cost(net, 0, "ext_grid", cp1_eur_per_mw=20.0)
+    pp.create_poly_cost(net, 0, "gen", cp1_eur_per_mw=8.0)
+    pp.create_poly_cost(net, 0, "dcline", cp1_eur_per_mw=1.5)
+    return net
+
+
+def test_dc_lines_are_those_of_runopp() -> None:
+    net = _with_dc_line(5.0)
+    problem = fb.from_pandapower(net)
+    data = fb.label(problem, problem.nominal[None], jobs=1)
+    pp.runopp(net, numba=False, PDIPM_COSTTOL=1e-10, PDIPM_GRADTOL=1e-8, PDIPM_COMPTOL=1e-9)
+    assert data.objective[0] == pytest.approx(net.res_cost, rel=1e-7)
+    theirs = net.res_dcline.copy()
+    from feasibly.interop._pandapower_write import ResultTables
+
+    ours = ResultTables(net, problem).compute(data.x[0], data.y[0], float(data.objective[0]), None, None)
+    for column in ("p_from_mw", "p_to_mw", "pl_mw"):
+        np.testing.assert_allclose(ours["res_dcline"][column], theirs[column], atol=1e-4)
+
+
+def test_a_dc_line_at_its_set_point_or_turned_round() -> None:
+    """What a line loses is lost whichever way it runs, and MW are MW on any base."""
+    for sn_mva in (1.0, 100.0):
+        for p_mw, draws in ((5.0, "from"), (-5.0, "to")):
+            problem = fb.from_pandapower(_with_dc_line(p_mw, sn_mva), dc_lines="fixed")
+            data = fb.label(problem, problem.nominal[None], jobs=1)
+            to_bus, from_bus = data.y[0][problem.blocks["pg"]][2:] * sn_mva
+            drawn, arrives = (from_bus, to_bus) if draws == "from" else (to_bus, from_bus)
+            assert drawn == pytest.approx(-5.0, abs=1e-6)
+            assert arrives == pytest.approx((5.0 - 0.3) / 1.02, abs=1e-6)
+
+
+def test_a_pypsa_folder_is_the_network(tmp_path: Path) -> None:
+    pypsa = pytest.importorskip("pypsa")
+    network = pypsa.Network(name="pair")
+    network.add("Bus", ["a", "b"], v_nom=220.0)
+    network.add("Line", "ab", bus0="a", bus1="b", x=20.0, r=2.0, s_nom=100.0)
+    network.add("Generator", "hydro", bus="a", p_nom=120.0, marginal_cost=8.0, control="Slack")
+    network.add("Load", "city", bus="b", p_set=30.0, q_set=5.0)
+    network.export_to_csv_folder(tmp_path / "pair")
+    assert fb.load_problem(tmp_path / "pair").fingerprint == fb.from_pypsa(network).fingerprint
+    (tmp_path / "pair" / "lines.csv").write_text("name,bus0\nab\n\x00")
+    with pytest.raises(fb.FeasiblyError):
+        fb.load_problem(tmp_path / "pair")
+    with pytest.raises(fb.FeasiblyError, match="slack_voltage is for pandapower"):
+        fb.load_problem("nonconvex:10,4,6", slack_voltage="free")
