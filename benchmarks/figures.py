@@ -21,8 +21,9 @@ from feasibly.report.drawing import Drawing, look, new_figure, style
 from feasibly.report.experiments import Request
 from feasibly.report.figures import FLOOR, axis_name, draw_learning
 from feasibly.report.paperfigures import draw_robustness, robustness_entries
-from feasibly.report.published import TABLE_57, TABLE_118, find_table
+from feasibly.report.published import TABLE_57, TABLE_118
 from feasibly.report.studies import study_bounds, study_convergence, study_mpv
+from results_details import find_table
 
 INTO = Path(__file__).parents[1] / "docs" / "figures"
 

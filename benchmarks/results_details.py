@@ -10,7 +10,7 @@ from typing import Any
 
 from feasibly.report.beside import HOW_TO_READ, Line, beside_sheet, count_verdicts, put_beside
 from feasibly.report.files import ReportError, read_json
-from feasibly.report.published import METRICS, PublishedTable, find_table
+from feasibly.report.published import METRICS, TABLES, PublishedTable
 from feasibly.report.render import TIE, duration, figure, notes_of, sheet_of
 from feasibly.report.sheet import to_markdown
 from feasibly.train.registry import DEFAULT_METHOD
@@ -38,6 +38,11 @@ _MACHINE = (
     "commit",
     "versions",
 )
+
+
+def find_table(slug: str) -> PublishedTable | None:
+    """The published table with that slug, or `None`."""
+    return next((table for tables in TABLES.values() for table in tables if table.slug == slug), None)
 
 
 def read_results(folder: Path) -> dict[str, dict[str, Any]]:

@@ -13,10 +13,10 @@ from typing import Any
 
 from feasibly.report.beside import count_verdicts, put_beside
 from feasibly.report.files import ReportError
-from feasibly.report.published import PublishedTable, find_table
+from feasibly.report.published import PublishedTable
 from feasibly.report.render import duration, figure, summarise
 from feasibly.train.registry import DEFAULT_METHOD
-from results_details import SHORT, other_page, problem_page, read_results
+from results_details import SHORT, find_table, other_page, problem_page, read_results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

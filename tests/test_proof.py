@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import feasibly as fb
 from feasibly.bound.cone import Cone, Multipliers, _cheapest, lower_bound
+from feasibly.bound.lagrange import convex_bound
 from feasibly.precision import double
 from feasibly.problem.families import grid_of
+from feasibly.problem.point import Duals
 from tests.conic import relax
 from tests.problems import make
 from tests.proxies import trained, unseen
@@ -135,8 +138,6 @@ def test_a_convex_problem_has_its_lagrange_dual(name):
     assert (found.lower_bound <= cost + 1e-9).all()
     assert (cost - found.lower_bound < 1e-5).all()
     # Wrong multipliers make it weak, not wrong.
-    from feasibly.bound.lagrange import convex_bound
-
     off = dataclasses.replace(found.duals, equality=found.duals.equality + 0.3)
     assert (convex_bound(proxy.problem, x, found.y, off) <= cost + 1e-9).all()
 
@@ -162,6 +163,15 @@ def test_what_has_no_bound_says_so():
     proxy, data = trained("nonconvex")
     with pytest.raises(fb.FeasiblyError, match="no lower bound is known"):
         proxy.predict(data.x[:2], prove=True)
+    around = jnp.sin  # of what came around a loop: an output from the second turn on
+    looping = fb.Problem(
+        lambda x, y: jax.lax.scan(lambda s, v: (around(s) + (v - x[0]) ** 2, None), 0.0, y)[0],
+        [0.0, 0.0],
+        [1.0, 1.0],
+        box=([0.0], [1.0]),
+    )
+    with pytest.raises(fb.FeasiblyError, match="sin of outputs is no polynomial"):
+        convex_bound(looping, np.ones((1, 1)), np.ones((1, 2)), Duals.nothing(looping, 1))
     toy, data = trained("toy")
     with pytest.raises(fb.FeasiblyError, match="made of multipliers"):
         toy.predict(data.x[:2], "mean", prove=True)

@@ -20,9 +20,7 @@ from feasibly.problem.sampling import input_range, sample
 from feasibly.proxy import Proxy, TrainingRecord
 from feasibly.train.clock import Clock
 from feasibly.train.registry import DEFAULT_METHOD, find
-from feasibly.train.task import UNLABELLED, Moment, Task, Trained
-
-_UNLABELLED_SEED = 1 << 40
+from feasibly.train.task import UNLABELLED, UNLABELLED_SEED, Moment, Task, Trained
 
 
 def fit(
@@ -82,22 +80,25 @@ def fit(
 
 
 class Fitting:
-    """One call of `fit`: `run` does it, and `so_far` gives, to another thread if need be, what there is meanwhile."""
+    """One call of `fit`: `run` does it, and `so_far` gives, to another thread if need be, what there is meanwhile.
+
+    Its arguments are those of `fit`, which has their defaults.
+    """
 
     def __init__(
         self,
         problem: Problem,
         data: Dataset,
-        method: str = DEFAULT_METHOD,
+        method: str,
         *,
-        budget: float = 60.0,
-        seed: int = 0,
-        labels: int | None = None,
-        unlabelled: int | None = None,
-        trials: int = 1,
-        progress: Callable[[Moment], None] | None = None,
+        budget: float,
+        seed: int,
+        labels: int | None,
+        unlabelled: int | None,
+        trials: int,
+        progress: Callable[[Moment], None] | None,
+        settings: Mapping[str, Any] | None,
         steps: Any = None,
-        settings: Mapping[str, Any] | None = None,
     ) -> None:
         from feasibly.train.training import check_request
 
@@ -131,7 +132,7 @@ class Fitting:
         problem, data, clock = self._problem, self._data, self._clock
         rows = _labels(data, self._chosen)
         drawing = data.provenance.drawing(problem)
-        inputs = sample(problem, self._unlabelled, seed=_UNLABELLED_SEED + self._seed, **drawing)
+        inputs = sample(problem, self._unlabelled, seed=UNLABELLED_SEED + self._seed, **drawing)
         inputs = np.delete(
             inputs, list(problem.refused(inputs)), axis=0
         )  # outages that split the grid teach nothing

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
+
+from feasibly.replay import called, perform, replay
 
 R = TypeVar("R")
 
@@ -73,29 +74,16 @@ def quick(function: Callable[..., R]) -> Callable[..., R]:
 
     def rewritten(*args: Any) -> R:
         closed, shape = jax.make_jaxpr(lambda *inner: function(*inner), return_shape=True)(*args)
-        out = _run(closed.jaxpr, closed.consts, jax.tree.leaves(args))
+        out = replay(closed, jax.tree.leaves(args), _quicker)
         return jax.tree.unflatten(jax.tree.structure(shape), out)
 
     return rewritten
 
 
-def _run(jaxpr: core.Jaxpr, consts: list[Any], args: list[Any]) -> list[Any]:
-    """Evaluate `jaxpr` step by step, with the replacements."""
-    known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
-
-    def value(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else known[atom]
-
-    for step in jaxpr.eqns:
-        given = [value(atom) for atom in step.invars]
-        name = step.primitive.name
-        if name in _REPLACED and jnp.result_type(given[0]) == np.float64:
-            out = [_REPLACED[name](*given)]
-        elif name in ("pjit", "jit"):
-            inner = step.params["jaxpr"]
-            out = _run(inner.jaxpr, inner.consts, given)
-        else:
-            found = step.primitive.bind(*given, **step.primitive.get_bind_params(step.params))
-            out = list(found) if step.primitive.multiple_results else [found]
-        known.update(zip(step.outvars, out, strict=True))
-    return [value(atom) for atom in jaxpr.outvars]
+def _quicker(equation: Any, values: list[Any]) -> list[Any]:
+    name, inner = equation.primitive.name, called(equation)
+    if name in _REPLACED and jnp.result_type(values[0]) == np.float64:
+        return [_REPLACED[name](*values)]
+    if inner is not None:
+        return replay(inner, values, _quicker)
+    return perform(equation, values, equation.primitive.get_bind_params(equation.params))

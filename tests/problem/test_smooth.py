@@ -38,6 +38,7 @@ A = np.array([[1.0, 2.0, 3.0], [0.5, -1.0, 0.0]])
         (lambda x, y: jnp.abs(x).sum() + jnp.maximum(x[0], 0.0) * y[0], []),
         (lambda x, y: jnp.where(x[0] > 0.0, y[0], y[1]), []),
         (lambda x, y: jax.lax.fori_loop(0, 3, lambda i, s: s + jnp.abs(y[0]), 0.0), ["abs"]),
+        (lambda x, y: jax.lax.scan(lambda s, v: (jnp.abs(s) + v, None), 0.0, y)[0], ["abs"]),
     ],
 )
 def test_kinks_are_found_where_they_are(function: Callable[..., Any], kinks: list[str]) -> None:

@@ -224,7 +224,7 @@ def _explain_examples(data: Dataset, seconds: float) -> None:
 def _explain_learning(proxy: Proxy) -> None:
     record = proxy.record
     tell(
-        f"2. Learning: the default method ({record.method}) was shown {record.labels} solved examples, and learnt for "
+        f"2. Learning: the default method ({record.label}) was shown {record.labels} solved examples, and learnt for "
         f"{in_words(record.train_seconds)}. The others stay unseen, to test it.",
         "   ",
     )

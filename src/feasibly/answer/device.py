@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from feasibly.answer.driver import Driver
 from feasibly.answer.step import State
+from feasibly.arrays import padded
 from feasibly.model.belief import Model
 from feasibly.model.complementarity import solve
 from feasibly.model.linear import LinearModel
@@ -121,7 +122,7 @@ class DeviceProgram:
                         index or number
                     ):  # what is left, in the smallest size that is compiled; the last one fills up
                         size = next((w for w in WIDTHS if w >= len(left)), width)
-                        wanted = np.concatenate([left, np.repeat(left[-1:], max(size - len(left), 0))])
+                        wanted = padded(left, max(size, len(left)))
                         order = np.arange(width) if number == 0 else _positions(places, width)
                         held, places = self._gather(held, order[wanted]), wanted
                     out = self._driver.iteration.on_device(

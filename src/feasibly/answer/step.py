@@ -17,6 +17,7 @@ from feasibly.answer.candidates import Candidates
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.operator import DenseInverse, Operator, free_variables
 from feasibly.answer.settings import Settings
+from feasibly.arrays import padded
 from feasibly.model.complementarity import solve
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -103,7 +104,7 @@ class Iteration:
         outs = []
         with double():
             for part, width in batches(len(x), single):
-                args = [_padded(a[part], width).T for a in (x, mean, *state)]
+                args = [padded(a[part], width).T for a in (x, mean, *state)]
                 out = self._run(operator.inverse, *args, steps, rest, proximal, rounds)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         parts = [np.concatenate(part) for part in zip(*outs, strict=True)]
@@ -131,12 +132,6 @@ def batches(rows: int, single: bool = False) -> list[tuple[slice, int]]:
         found.append((slice(first, min(first + width, rows)), width))
         first += width
     return found
-
-
-def _padded(rows: NDArray[Any], width: int) -> NDArray[Any]:
-    if len(rows) == width:
-        return rows
-    return np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
 
 
 class Pieces(NamedTuple):

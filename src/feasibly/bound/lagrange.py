@@ -23,6 +23,7 @@ from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Duals
+from feasibly.replay import replay
 
 Array = NDArray[np.float64]
 
@@ -126,33 +127,30 @@ def _check_operations(problem: Problem) -> None:
         if function is not None:
             with double():
                 traced = jax.make_jaxpr(lambda x, y, f=function: f(x, y))(problem.nominal, problem.start)
-            odd = _odd(traced.jaxpr, {id(v) for v in traced.jaxpr.invars[1:]})
-            if odd:
-                raise FeasiblyError(_sentence(problem, f"{odd} of outputs is no polynomial"))
+            try:
+                replay(traced, [False, True], _polynomial, lambda value: False)
+            except _OddError as odd:
+                raise FeasiblyError(_sentence(problem, f"{odd} of outputs is no polynomial")) from None
 
 
-def _odd(jaxpr: Any, moving: set[int]) -> str:
-    """The first operation on outputs that does not make a polynomial; operations on inputs alone may be anything."""
-    moving = set(moving)
-    for equation in jaxpr.eqns:
-        touched = [i for i, v in enumerate(equation.invars) if id(v) in moving]
-        if not touched:
-            continue
+class _OddError(Exception):
+    """The first operation on outputs that does not make a polynomial."""
+
+
+def _polynomial(equation: Any, moving: list[bool]) -> list[bool]:
+    """Which results depend on outputs; operations on inputs alone may be anything."""
+    if any(moving):
         name = equation.primitive.name
         inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
         if inner is not None:
-            body = getattr(inner, "jaxpr", inner)
-            found = _odd(body, {id(body.invars[i]) for i in touched})
-            if found:
-                return found
-        elif name == "div" and touched == [0]:
-            pass
+            # In a loop values go around: whatever one of them moves is taken to move all.
+            given = [True] * len(moving) if name == "scan" else moving
+            replay(inner, given, _polynomial, lambda value: False)
         elif name == "integer_pow" and equation.params["y"] < 0:
-            return "a negative power"
-        elif name not in POLYNOMIAL:
-            return name
-        moving |= {id(v) for v in equation.outvars}
-    return ""
+            raise _OddError("a negative power")
+        elif name not in POLYNOMIAL and not (name == "div" and not moving[1]):
+            raise _OddError(name)
+    return [any(moving)] * len(equation.outvars)
 
 
 def _sentence(problem: Problem, why: str) -> str:

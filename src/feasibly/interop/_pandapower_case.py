@@ -18,9 +18,6 @@ from feasibly.problem.errors import FeasiblyError, MissingExtraError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CONTROLLED = ("ext_grid", "gen", "sgen", "load", "storage", "xward")
-"""Tables whose elements become generators, in the order in which pandapower puts them."""
-
 _POWERS = {
     "load": ("p_mw", "q_mvar", 1.0),
     "sgen": ("p_mw", "q_mvar", -1.0),

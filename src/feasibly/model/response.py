@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly._codec import record
+from feasibly.arrays import padded
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.complementarity import Pivoted, solve
 from feasibly.model.linear import LinearModel, fit_ridge
@@ -106,8 +107,7 @@ class Law:
             for first in range(0, len(x), chunk):
                 rows = x[first : first + chunk]
                 width = 1 if single else chunk
-                filled = np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
-                answer, done = run(self.arrays, filled.T, rounds)
+                answer, done = run(self.arrays, padded(rows, width).T, rounds)
                 answers.append(np.asarray(answer).T[: len(rows)])
                 settled.append(np.asarray(done)[: len(rows)])
         return np.concatenate(answers), np.concatenate(settled)

@@ -33,10 +33,6 @@ class Scale:
         """To standard units."""
         return np.asarray((values - self.mean) / self.std)
 
-    def undo(self, values: Array) -> Array:
-        """Back to the units of the data."""
-        return np.asarray(values * self.std + self.mean)
-
 
 def score(residuals: Array) -> float:
     """How large residuals are, smaller is better: the mean over outputs of their log mean square.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
-from jax.extend import core
 from numpy.typing import NDArray
 
 from feasibly.precision import double, twin
+from feasibly.replay import replay
 
 ADVICE = {
     "abs": "write |a| as an output t with t >= a and t >= -a",
@@ -25,6 +26,7 @@ _KINKS = {
     "rem": "step",
 }  # fmt: skip
 
+_PROGRAMS = ("jaxpr", "call_jaxpr")
 _SUMS = ("reduce_sum", "dot_general", "square", "integer_pow", "mul", "add", "add_any")
 
 
@@ -37,61 +39,35 @@ def find_kinks(function: Callable[..., Any], x: NDArray[Any], y: NDArray[Any]) -
     with double():
         closed = jax.make_jaxpr(twin(function))(x, y)
     found: dict[str, None] = {}
-    _walk(closed.jaxpr, [False, True], found)
+    replay(closed, [_STILL, _MOVES], functools.partial(_note, found), lambda value: _STILL)
     return list(found)
 
 
-def _walk(jaxpr: core.Jaxpr, moving: Iterable[bool], found: dict[str, None]) -> list[bool]:
-    """Follow what depends on the outputs through a program; which of its results do."""
-    moves = dict(zip(jaxpr.invars, moving, strict=False))
-    makers: dict[Any, Any] = {}
+class _Value(NamedTuple):
+    """What is known of a value: whether it depends on the outputs, and whether it is a sum of nothing but such."""
 
-    def moved(variable: Any) -> bool:
-        return not isinstance(variable, core.Literal) and moves.get(variable, False)
-
-    for equation in jaxpr.eqns:
-        name = equation.primitive.name
-        inputs = [moved(variable) for variable in equation.invars]
-        inner = _program(equation)
-        if inner is not None:
-            # Loops carry values around; whatever one of them moves is taken to move all.
-            same = len(inner.invars) == len(inputs)
-            outputs = _walk(inner, inputs if same else [any(inputs)] * len(inner.invars), found)
-            if len(outputs) != len(equation.outvars):
-                outputs = [any(inputs)] * len(equation.outvars)
-        else:
-            if any(inputs):
-                _note(equation, name, inputs, makers, moved, found)
-            outputs = [any(inputs)] * len(equation.outvars)
-        for variable, moves_too in zip(equation.outvars, outputs, strict=True):
-            moves[variable] = moves_too
-            makers[variable] = equation
-    return [moved(variable) for variable in jaxpr.outvars]
+    moves: bool
+    sums: bool = False
 
 
-def _program(equation: Any) -> core.Jaxpr | None:
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        value = equation.params.get(key)
-        if value is not None:
-            return value.jaxpr if hasattr(value, "jaxpr") else value
-    return None
+_STILL, _MOVES = _Value(False), _Value(True)
 
 
-def _note(
-    equation: Any,
-    name: str,
-    inputs: list[bool],
-    makers: dict[Any, Any],
-    moved: Callable[[Any], bool],
-    found: dict[str, None],
-) -> None:
-    if name in _KINKS:
+def _note(found: dict[str, None], equation: Any, values: list[_Value]) -> list[_Value]:
+    """Follow what depends on the outputs through one operation, and note a kink that it makes of it."""
+    name, moves = equation.primitive.name, any(value.moves for value in values)
+    inner = next((equation.params[key] for key in _PROGRAMS if key in equation.params), None)
+    if inner is not None:
+        if name == "scan":  # values go around: whatever one of them moves is taken to move all
+            values = [_Value(moves)] * len(values)
+        return replay(inner, values, functools.partial(_note, found), lambda value: _STILL)
+    if not moves:
+        pass
+    elif name in _KINKS:
         found[_KINKS[name]] = None
-    elif name == "select_n" and inputs[0]:
+    elif name == "select_n" and values[0].moves:
         found["where"] = None
-    elif name == "sqrt":
-        maker = makers.get(equation.invars[0])
-        if maker is None or maker.primitive.name not in _SUMS:
-            return
-        if all(moved(variable) for variable in maker.invars):
-            found["norm"] = None
+    elif name == "sqrt" and values[0].sums:
+        found["norm"] = None
+    sums = name in _SUMS and all(value.moves for value in values)
+    return [_Value(moves, sums)] * len(equation.outvars)

@@ -245,11 +245,6 @@ TABLES: dict[str, tuple[PublishedTable, ...]] = {
 }
 
 
-def find_table(slug: str) -> PublishedTable | None:
-    """The table with that slug, or `None`."""
-    return next((table for tables in TABLES.values() for table in tables if table.slug == slug), None)
-
-
 VOLTAGE_BOUNDS_118 = {"mpv-bernstein": 0.010, "empirical-bernstein": 0.018, "hoeffding": 0.064}
 """Largest half-width over the buses of case118, voltage magnitude, p.u.; section 5. R is not stated there."""
 

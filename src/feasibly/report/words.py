@@ -88,17 +88,23 @@ def asked(data: Dataset, rows: Sequence[Mapping[str, Any]], row: Mapping[str, An
         ("Solved instances", ", ".join(f"{n:,} {name}" for name, n in data.outcomes().items())),
     ]
     if row:
-        methods = list(dict.fromkeys(r["method"] for r in rows))
+        methods = list(dict.fromkeys(called(r) for r in rows))
         free = f"; {row['unlabelled']:,} more inputs without labels" if row["unlabelled"] else ""
         facts += [
             ("Labels learnt from", f"{row['labels']:,}, validation included{free}"),
             ("Tested on", f"{row['count']:,} instances that no training saw"),
             ("Methods", ", ".join(methods)),
             ("Training budget", f"{duration(row['budget_seconds'])} of wall-clock time each, compilation included"),
-            ("Answer shown in plots", f"{row['method']}, {row['answer']}: {RUNGS.get(row['answer'], '')}"),
+            ("Answer shown in plots", f"{called(row)}, {row['answer']}: {RUNGS.get(row['answer'], '')}"),
             ("Seeds", ", ".join(str(s) for s in sorted({r["seed"] for r in rows}))),
         ]  # fmt: skip
     return facts
+
+
+def called(row: Mapping[str, Any]) -> str:
+    """A row's method, with what answered in its place where there was no time for it."""
+    instead = row.get("instead") or (row["method"] if row.get("asked") else "")
+    return f"{row.get('asked', row['method'])} ({instead})" if instead else str(row["method"])
 
 
 def time_words(row: Mapping[str, Any]) -> list[str]:
@@ -106,7 +112,7 @@ def time_words(row: Mapping[str, Any]) -> list[str]:
     if not row or row.get("train_seconds") is None:
         return []
     return [
-        f"{row['method']} was given {duration(row['budget_seconds'])} and took {duration(row['train_seconds'])} to "
+        f"{called(row)} was given {duration(row['budget_seconds'])} and took {duration(row['train_seconds'])} to "
         "learn; a budget counts compilation, validation and every trial. In the plot, sup is learning from labels, "
         "unsup learning from unlabelled inputs; conditioning and frames are the constants that conditioned answers "
         "need, found once a model."

@@ -9,7 +9,7 @@ and custom derivative rules are unrolled. CasADi then differentiates the value t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from feasibly.precision import double, twin
 from feasibly.problem.core import Function, Problem
 from feasibly.problem.errors import FeasiblyError
+from feasibly.replay import CALLS, replay
 from feasibly.solve._elementwise import BINARY, INTEGER_DIFFERS, NUMPY, UNARY
 from feasibly.solve._movement import MOVEMENT, SCATTER, NotStaticError
 from feasibly.solve._reduction import REDUCTION, choose
@@ -29,7 +30,7 @@ _LONGEST_LOOP = 10_000
 _NOWHERE = "the problem"
 
 _INLINED: Mapping[str, str] = {
-    "jit": "jaxpr",
+    **CALLS,
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "remat2": "jaxpr",
@@ -88,7 +89,7 @@ def translate_function(function: Callable[..., Any], *columns: Any) -> Any:
         shapes = [jax.ShapeDtypeStruct((column.shape[0],), np.float64) for column in columns]
         closed = jax.make_jaxpr(twin(function))(*shapes)
         operands = [Symbolic(casadi.densify(column), (column.shape[0],)) for column in columns]
-        results = _replay(closed.jaxpr, closed.consts, operands)
+        results = replay(closed, operands, _apply, np.asarray)
     return as_column(results[0])
 
 
@@ -97,30 +98,11 @@ def known_primitives() -> frozenset[str]:
     return frozenset({*UNARY, *BINARY, *MOVEMENT, *SCATTER, *REDUCTION, *_INLINED, *_CONTROL})
 
 
-def _replay(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Value]) -> list[Value]:
-    environment: dict[Any, Value] = {}
-
-    def read(atom: Any) -> Value:
-        return np.asarray(atom.val) if hasattr(atom, "val") else environment[atom]
-
-    environment.update(zip(jaxpr.constvars, (np.asarray(const) for const in consts), strict=True))
-    environment.update(zip(jaxpr.invars, operands, strict=True))
-    for equation in jaxpr.eqns:
-        results = _apply(equation, [read(atom) for atom in equation.invars])
-        environment.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def _replay_closed(body: Any, operands: Sequence[Value]) -> list[Value]:
-    inner = getattr(body, "jaxpr", body)  # a jaxpr, or one closed over its constants
-    return _replay(inner, getattr(body, "consts", ()), operands)
-
-
 def _apply(equation: Any, values: list[Value]) -> list[Value]:
     name = equation.primitive.name
     try:
         if name in _INLINED:
-            return _replay_closed(equation.params[_INLINED[name]], values)
+            return replay(equation.params[_INLINED[name]], values, _apply, np.asarray)
         if name in _CONTROL:
             return _CONTROL[name](equation, values)
     except TranslationError as refusal:
@@ -208,7 +190,7 @@ def _scan(equation: Any, values: list[Value]) -> list[Value]:
     steps = range(length - 1, -1, -1) if params["reverse"] else range(length)
     for step in steps:
         slices = [pick([row], positions_of(row.shape)[step]) for row in rows]
-        results = _replay_closed(params["jaxpr"], [*consts, *carry, *slices])
+        results = replay(params["jaxpr"], [*consts, *carry, *slices], _apply, np.asarray)
         carry = results[:n_carry]
         for stack, result in zip(stacks, results[n_carry:], strict=True):
             stack.append(result)
@@ -229,14 +211,14 @@ def _while(equation: Any, values: list[Value]) -> list[Value]:
     test_consts, body_consts = values[:n_test], values[n_test : n_test + n_body]
     carry = values[n_test + n_body :]
     for _ in range(_LONGEST_LOOP):
-        (goes_on,) = _replay_closed(params["cond_jaxpr"], [*test_consts, *carry])
+        (goes_on,) = replay(params["cond_jaxpr"], [*test_consts, *carry], _apply, np.asarray)
         if not isinstance(goes_on, np.ndarray):
             raise _refusal(
                 equation, "the number of its steps depends on inputs or outputs; loop a fixed number of times"
             )
         if not bool(goes_on):
             return carry
-        carry = _replay_closed(params["body_jaxpr"], [*body_consts, *carry])
+        carry = replay(params["body_jaxpr"], [*body_consts, *carry], _apply, np.asarray)
     raise _refusal(
         equation, f"more than {_LONGEST_LOOP} steps are too many to unroll; write it with array operations"
     )
@@ -246,8 +228,8 @@ def _cond(equation: Any, values: list[Value]) -> list[Value]:
     which, operands = values[0], values[1:]
     branches = equation.params["branches"]
     if isinstance(which, np.ndarray):
-        return _replay_closed(branches[int(np.clip(which, 0, len(branches) - 1))], operands)
-    outcomes = [_replay_closed(branch, operands) for branch in branches]
+        return replay(branches[int(np.clip(which, 0, len(branches) - 1))], operands, _apply, np.asarray)
+    outcomes = [replay(branch, operands, _apply, np.asarray) for branch in branches]
     return [choose(which, cases) for cases in zip(*outcomes, strict=True)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from feasibly.problem.errors import FeasiblyError
@@ -45,11 +45,6 @@ class Clock:
             yield
         finally:
             self._accounts[name] += self._now() - begun
-
-    def book(self, seconds: Mapping[str, float]) -> None:
-        """Take over the accounts of another clock that ran meanwhile."""
-        for name, spent in seconds.items():
-            self._accounts[name] += spent
 
     def accounts(self) -> dict[str, float]:
         """Seconds by name, with `other` for what was not booked and `total`."""

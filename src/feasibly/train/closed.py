@@ -38,7 +38,7 @@ def _closed_form(request: Request, fit: Callable[[], Model]) -> Trained:
         with request.clock.account("closed form"):
             model = fit()
     except KeyboardInterrupt:
-        return stand_in(request, "Training was interrupted before it was done")
+        return stand_in(request, "Training was interrupted before it was done", interrupted=True)
     return Trained(model, request.name, {}, [], [], request.clock.accounts(), "", request.task.labels)
 
 
@@ -68,21 +68,19 @@ def fit_response(request: Request) -> Trained:
     try:
         model, driver, extra = train_response(request, constants.first, constants.driver)
     except KeyboardInterrupt:
-        return stand_in(request, "Training was interrupted before anything was learnt")
+        return stand_in(request, "Training was interrupted before anything was learnt", interrupted=True)
     note = extra.pop("note", "")
     accounts = request.clock.accounts()
     return Trained(model, request.name, extra, [], [], accounts, note, task.labels, driver=driver)
 
 
-def stand_in(request: Request, why: str) -> Trained:
+def stand_in(request: Request, why: str, *, interrupted: bool = False) -> Trained:
     """The ridge model, under its own name and with a note that says what was asked for and why it is not."""
+    request.tell("closed form")
     with request.clock.account("closed form"):
         model = ridge_of(request)
-    note = (
-        f"{why}, so this is the closed-form ridge model instead of {request.name}; give it a larger budget."
-    )
-    if "interrupted" in why:
-        note = f"{why}, so this is the closed-form ridge model instead of {request.name}."
+    advice = "" if interrupted else "; give it a larger budget"
+    note = f"{why}, so this is the closed-form ridge model instead of {request.name}{advice}."
     if request.name == "ridge":
         note = f"{why}."
     return Trained(model, "ridge", {}, [], [], request.clock.accounts(), note, request.task.labels)

@@ -287,7 +287,7 @@ def drive(request: Request, make: Callable[[], Learner], *, compile_cost: float 
         chosen = run.last if run.last.state is not None and not note else run.best
     if learner is None or chosen.state is None or not np.isfinite(chosen.score):
         if note:
-            return stand_in(request, "Training was interrupted before anything was learnt")
+            return stand_in(request, "Training was interrupted before anything was learnt", interrupted=True)
         return stand_in(
             request,
             f"Not one step of {name} fitted into the budget of {clock.budget:g} s before anything was learnt",

@@ -17,10 +17,9 @@ import numpy as np
 from jax.extend import core
 
 from feasibly.precision import double, twin
+from feasibly.replay import called, perform, replay
 
 _NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "complex128": np.complex64}
-
-_NESTED = ("jit", "pjit", "closed_call", "core_call")
 
 # These carry a little program of the wrong precision with them, so they are asked for anew.
 _SCATTERS = {
@@ -43,10 +42,16 @@ def single(function: Callable[..., Any], *lengths: int) -> Callable[..., jax.Arr
         closed = jax.make_jaxpr(twin(function))(*shapes)
     if not _is_simple(closed.jaxpr):
         return twin(function)
-    constants = [_narrow(np.array(value)) for value in closed.consts]
+    constants = {id(value): _narrow(value) for value in closed.consts}  # copied once, not in every trace
 
     def run(*args: Any) -> jax.Array:
-        (result,) = _run(closed.jaxpr, constants, args)
+        result: jax.Array
+        (result,) = replay(
+            closed,
+            args,
+            _in_single,
+            lambda value: constants[id(value)] if id(value) in constants else _narrow(value),
+        )
         return result
 
     return run
@@ -54,9 +59,9 @@ def single(function: Callable[..., Any], *lengths: int) -> Callable[..., jax.Arr
 
 def _is_simple(jaxpr: core.Jaxpr) -> bool:
     for equation in jaxpr.eqns:
-        name = equation.primitive.name
-        if name in _NESTED:
-            if not _is_simple(equation.params["jaxpr"].jaxpr):
+        name, inner = equation.primitive.name, called(equation)
+        if inner is not None:
+            if not _is_simple(inner.jaxpr):
                 return False
         elif name not in _SCATTERS and any(_holds_program(value) for value in equation.params.values()):
             return False
@@ -71,33 +76,19 @@ def _holds_program(value: Any) -> bool:
     )
 
 
-def _run(jaxpr: core.Jaxpr, constants: Any, args: Any) -> list[Any]:
-    values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
-    values.update(zip(jaxpr.invars, args, strict=True))
-
-    def read(variable: Any) -> Any:
-        return _narrow(np.asarray(variable.val)) if isinstance(variable, core.Literal) else values[variable]
-
-    for equation in jaxpr.eqns:
-        inputs = [read(variable) for variable in equation.invars]
-        if equation.primitive.name in _NESTED:
-            inner = equation.params["jaxpr"]
-            outputs = _run(inner.jaxpr, [_narrow(np.array(value)) for value in inner.consts], inputs)
-        elif equation.primitive.name in _SCATTERS:
-            keys = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
-            outputs = [
-                _SCATTERS[equation.primitive.name](*inputs, **{key: equation.params[key] for key in keys})
-            ]
-        else:
-            params = {key: _narrow_dtype(value) for key, value in equation.params.items()}
-            result = equation.primitive.bind(*inputs, **params)
-            outputs = result if equation.primitive.multiple_results else [result]
-        values.update(zip(equation.outvars, outputs, strict=True))
-    return [read(variable) for variable in jaxpr.outvars]
+def _in_single(equation: Any, values: list[Any]) -> list[Any]:
+    name, inner = equation.primitive.name, called(equation)
+    if inner is not None:
+        return replay(inner, values, _in_single, _narrow)
+    if name in _SCATTERS:
+        keys = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
+        return [_SCATTERS[name](*values, **{key: equation.params[key] for key in keys})]
+    return perform(equation, values, {key: _narrow_dtype(value) for key, value in equation.params.items()})
 
 
 def _narrow(value: Any) -> Any:
-    return value.astype(_NARROW.get(value.dtype.name, value.dtype))
+    array = np.array(value)
+    return array.astype(_NARROW.get(array.dtype.name, array.dtype))
 
 
 def _narrow_dtype(value: Any) -> Any:

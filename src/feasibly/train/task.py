@@ -24,7 +24,7 @@ VALIDATION = 0.2
 UNLABELLED = 4
 """Unlabelled inputs for every label, as in the paper."""
 
-_UNLABELLED_SEED = 1 << 40
+UNLABELLED_SEED = 1 << 40
 """Keeps unlabelled inputs apart from any inputs that were drawn for labelling or testing."""
 
 
@@ -86,7 +86,7 @@ class Task:
         if unlabelled is None:
             unlabelled = UNLABELLED * len(x)
         if isinstance(unlabelled, int | np.integer):
-            inputs = sample(problem, int(unlabelled), seed=_UNLABELLED_SEED + seed)
+            inputs = sample(problem, int(unlabelled), seed=UNLABELLED_SEED + seed)
         else:
             inputs, _ = problem.check_rows(unlabelled)
         kept = min(max(round(len(x) / (1.0 + validation)), 1), len(x) - 1)
