@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from feasibly.report.files import ReportError, plain, read_json, to_json
-from feasibly.report.published import find_table
+from results_details import find_table
 
 
 def gather(
