@@ -1,10 +1,13 @@
 """Proxies of small problems, trained once a process, and rows they have not seen."""
 
 import functools
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
 import feasibly as fb
+from tests.grids import GRID3
 from tests.problems import CASES, make
 
 
@@ -13,6 +16,18 @@ def trained(name, method="ridge"):
     problem = make(name)
     data = fb.label(problem, fb.sample(problem, 120, seed=5), jobs=1)
     return fb.fit(problem, data, method, labels=60 if CASES[name].feasible else 30, budget=900.0), data
+
+
+@functools.cache
+def switched():
+    """A certified proxy of a grid whose lines and units may be out."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = GRID3.write(Path(folder) / "grid.json")
+        problem = fb.load_problem(path, vary=("load", "branch", "generator"))
+    data = fb.label(problem, fb.sample(problem, 120, seed=1), jobs=1)
+    proxy = fb.fit(problem, data, "ridge", labels=20, budget=300.0)
+    proxy.certificate = fb.certify(proxy, data, 0.8, answers=("conditioned",))
+    return proxy
 
 
 def unseen(proxy, data, count=40):

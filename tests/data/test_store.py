@@ -127,6 +127,20 @@ def test_what_is_not_a_store_is_named(tmp_path: Path) -> None:
         Dataset.open(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("factor", 1e308), ("seed", "x"), ("solver", []), ("fingerprint", None), ("design", 3)],
+)
+def test_a_damaged_provenance_is_named(store: Path, name: str, value: object) -> None:
+    """Found by fuzzing: JSON that is still JSON, with another value in it."""
+    root = store / "zarr.json"
+    document = json.loads(root.read_text())
+    document["attributes"]["provenance"][name] = value
+    root.write_text(json.dumps(document))
+    with pytest.raises(StoreError, match=rf"provenance is damaged \({name}\)"):
+        Dataset.open(store)
+
+
 def test_a_newer_format_says_so(store: Path) -> None:
     root = store / "zarr.json"
     document = json.loads(root.read_text())

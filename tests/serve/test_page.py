@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ import pytest
 
 import feasibly as fb
 from feasibly.serve.shelf import Shelf
-from tests.grids import GRID3
-from tests.proxies import trained
+from tests.proxies import switched, trained
 from tests.serve.browser import CHROMIUM, DRIVER, browsing, running, wait
 from tests.serve.conftest import make_desk
 
@@ -27,13 +25,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def models() -> dict[str, fb.Proxy]:
     """A certified grid with switches, and a problem without a grid."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = GRID3.write(Path(folder) / "grid.json")
-        problem = fb.load_problem(path, vary=("load", "branch", "generator"))
-    data = fb.label(problem, fb.sample(problem, 120, seed=1), jobs=1)
-    proxy = fb.fit(problem, data, "ridge", labels=20, budget=300.0)
-    proxy.certificate = fb.certify(proxy, data, 0.8, answers=("conditioned",))
-    return {"three": proxy, "own": trained("toy")[0]}
+    return {"three": switched(), "own": trained("toy")[0]}
 
 
 @pytest.fixture(scope="module")

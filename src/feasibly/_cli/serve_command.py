@@ -57,7 +57,7 @@ def serve(
     ] = 30.0,
     batch: Annotated[
         int, typer.Option("--batch", metavar="N", min=1, help="The most rows answered at once.")
-    ] = 256,
+    ] = 128,
     cache: Annotated[
         Path | None,
         typer.Option(

@@ -16,7 +16,7 @@ from feasibly.answer.device import DeviceProgram, on_device
 from feasibly.answer.driver import Driver, Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
-from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW
+from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW, shared_part
 from feasibly.model.belief import Belief, Model
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -125,8 +125,13 @@ class Ladder:
         seed: int = 0,
         draws: int = DRAWS,
         trust: Trust | None = None,
+        hurry: float | None = None,
     ) -> Answer:
-        """Answer every row of `x` (checked, float64) by the rung `which`; `trust` says when `auto` may stay."""
+        """Answer every row of `x` (checked, float64) by the rung `which`; `trust` says when `auto` may stay.
+
+        With `hurry`, a moment of `time.monotonic()`, `conditioned` and `polished` begin no further pass after it and
+        leave the rows that shared operators do not serve: these have an empty `level`.
+        """
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
         if which == "conditioned" and len(x) >= SMALLEST_ON_DEVICE and jax.default_backend() != "cpu":
@@ -138,7 +143,7 @@ class Ladder:
         answerable[list(refused)] = False
         safe = np.where(answerable[:, None], x, self.problem.nominal)
         belief, known = self._believe(safe)
-        climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust)
+        climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, hurry)
         y = np.where(answerable[:, None], self.problem.pin(safe, climbed.y), np.nan)
         objective, max_equality, max_inequality = self._measured(safe, y, climbed, answerable)
         worst = np.maximum(max_equality, max_inequality)
@@ -255,6 +260,7 @@ class Ladder:
         seed: int,
         draws: int,
         trust: Trust | None,
+        hurry: float | None,
     ) -> Climbed:
         rungs = [which] * len(x)
         nothing: list[AnswerOutcome | None] = [None] * len(x)
@@ -266,7 +272,11 @@ class Ladder:
             chosen = select(self.problem, self.model, x, draws=draws, seed=seed)
             return Climbed(chosen, belief.std, rungs, nothing)
         if which in ("conditioned", "polished"):
-            found = self.driver.run(x, belief.mean, CONDITIONED if which == "conditioned" else POLISHED)
+            schedule = CONDITIONED if which == "conditioned" else POLISHED
+            if hurry is None:
+                found = self.driver.run(x, belief.mean, schedule)
+            else:
+                found = self.driver.run(x, belief.mean, shared_part(schedule), until=hurry)
 
             def duals() -> Duals:
                 return self.driver.point(x, found).duals

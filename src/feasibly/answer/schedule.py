@@ -84,6 +84,11 @@ SHARED_OPTIMAL = (_FROM_BELIEF,)
 """The same in optimal mode, for labels whose multipliers are wanted."""
 
 
+def shared_part(schedule: tuple[Level, ...]) -> tuple[Level, ...]:
+    """The levels that cost every row about the same: no solver, and nothing that stands in for it."""
+    return tuple(level for level in schedule if level.by is not By.ROW and level.rows is not Rows.STRANDED)
+
+
 class Pass(NamedTuple):
     """So many steps, with so many rounds of the complementarity problem in each (soft and hard)."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -112,8 +112,18 @@ class Provenance:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Provenance:
-        """The way back from `as_dict`; keys of a later version are kept out."""
-        known = {key: value for key, value in values.items() if key in Provenance.__dataclass_fields__}
+        """The way back from `as_dict`; keys of a later version are kept out.
+
+        Raises:
+            StoreError: something in it is not what it should be.
+        """
+        if not isinstance(values, Mapping):
+            raise StoreError("the store's provenance is damaged; label into a new one")
+        known = {key: value for key, value in values.items() if key in _PROVENANCE}
+        wrong = [key for key, fits in _PROVENANCE.items() if key in known and not fits(known[key])]
+        wrong += [key for key in ("source", "fingerprint") if key not in known]
+        if wrong:
+            raise StoreError(f"the store's provenance is damaged ({wrong[0]}); label into a new one")
         if known.get("factor") is not None:
             known["factor"] = tuple(known["factor"])
         return Provenance(**known)
@@ -123,6 +133,30 @@ class Provenance:
         if self.design == "correlated":
             return {"design": self.design, "factor": self.factor, "noise": self.noise}
         return {"spread": self.spread if problem.spread is not None else None}
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _maybe(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
+
+
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _pair(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_number, value))
+
+
+_PROVENANCE: Mapping[str, Callable[[Any], bool]] = {
+    "source": _is(str), "fingerprint": _is(str), "seed": _maybe(_is(int)), "spread": _maybe(_number),
+    "design": _maybe(_is(str)), "factor": _maybe(_pair), "noise": _maybe(_number), "solver": _is(Mapping),
+    "versions": _is(Mapping), "notes": _is(Mapping),
+}  # fmt: skip
+"""What each part of a stored provenance may be: files can be edited and damaged."""
 
 
 def versions_now() -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Many requests, one worker: whoever waits while a batch is answered is in the next one.
+"""Many requests, two workers: whoever waits while a batch is answered is in the next one.
 
 No request waits for others to come. A batch is what gathered during the last one, so that batches grow with the load
-and a lone request is answered at once.
+and a lone request is answered at once. One worker has the answers of predictable cost, the other those that may take a
+solver's time, and the few rows of the first that turn out to: nobody stands behind somebody else's hard row.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from numpy.typing import NDArray
 from feasibly.answer.record import Answer
 from feasibly.problem.errors import FeasiblyError
 from feasibly.serve.limits import Limits
-from feasibly.serve.pieces import join, take
+from feasibly.serve.pieces import join, put, split
 from feasibly.serve.refusal import Refused
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 log = logging.getLogger("feasibly.serve")
 
 QUICK = frozenset({"mean", "conditioned"})
-"""Answers of predictable cost. Others (a solver's run may take seconds) wait until no such request is waiting."""
+"""Answers of predictable cost, but for a row in a thousand. A solver's run may take seconds."""
 ALONE = 16
-"""Rows of the costly kind in one batch, so that the quick ones behind it need not wait long."""
+"""Rows of the costly kind in one batch: those behind it need not wait long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,11 @@ class How:
 class Answering(Protocol):
     """A model that can be asked."""
 
+    def attempt(self, x: Array, how: How) -> tuple[Answer, Ints]:
+        """Answer quickly, and say which rows need longer than that."""
+
     def predict(self, x: Array, how: How) -> Answer:
-        """Answer every row."""
+        """Answer every row, however long it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,21 @@ class _Piece:
     deadline: float
     since: float = field(default_factory=time.perf_counter)
     dropped: bool = False
+    found: Answer | None = None
+    """Of a piece that is in its second lane: what the first gave."""
+    left: Ints | None = None
+    """And the rows that it did not."""
+    took: float = 0.0
+
+    @property
+    def quick(self) -> bool:
+        """Which lane it stands in."""
+        return self.how.quick and self.found is None
+
+    @property
+    def rows(self) -> Array:
+        """What is to be answered."""
+        return self.x if self.left is None else self.x[self.left]
 
 
 class Batcher:
@@ -86,13 +106,18 @@ class Batcher:
         self._watch = watch or Watch()
         self._lanes: dict[bool, deque[_Piece]] = {True: deque(), False: deque()}
         self._rows = 0
+        self._busy = 0
         self._over = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._work, args=(lane,), name=name, daemon=True)
+            for lane, name in ((True, "answers"), (False, "long answers"))
+        ]
 
     def start(self) -> None:
         """Begin to answer."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     @property
     def waiting(self) -> int:
@@ -142,50 +167,60 @@ class Batcher:
                     429, f"{self._rows} rows are waiting already; ask again in a moment", retry_after=1
                 )
             self._rows += rows
-            self._lanes[pieces[0].how.quick].extend(pieces)
-            self._changed.notify()
+            self._lanes[pieces[0].quick].extend(pieces)
+            self._changed.notify_all()
 
     def stop(self) -> None:
-        """Take nothing more; the worker leaves once the queue is empty."""
+        """Take nothing more; the workers leave once the queue is empty."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def join(self, seconds: float) -> None:
         """Wait until everything taken has been answered."""
-        self._thread.join(seconds)
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
 
-    # ---- the worker -----------------------------------------------------------------------------------------
+    # ---- the workers ----------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _work(self, quick: bool) -> None:
+        lane = self._lanes[quick]
         while True:
             with self._changed:
-                while not self._rows and not self._over:
+                # What the other worker has in hand may yet come over here.
+                while not lane and not (self._over and not self._busy and not self._rows):
                     self._changed.wait()
-                if not self._rows:
+                if not lane:
                     return
-                batch = self._next()
-            if batch:
-                self._answer(batch)
+                batch = self._next(lane)
+                self._busy += 1
+            try:
+                if batch:
+                    self._answer(batch)
+            finally:
+                with self._changed:
+                    self._busy -= 1
+                    self._changed.notify_all()
 
-    def _next(self) -> list[_Piece]:
+    def _next(self, lane: deque[_Piece]) -> list[_Piece]:
         """The oldest request and those that can be answered with it; what nobody waits for any more is left out."""
-        lane = self._lanes[True] or self._lanes[False]
         now = time.perf_counter()
         batch: list[_Piece] = []
         others: list[_Piece] = []
         rows = 0
         while lane:
             piece = lane.popleft()
+            count = len(piece.rows)
             if piece.dropped or piece.deadline <= now:
-                self._rows -= len(piece.x)
+                self._rows -= count
                 continue
             first = batch[0] if batch else piece
-            most = self._limits.batch_rows if piece.how.quick else ALONE
-            fits = rows + len(piece.x) <= most or not batch
+            most = self._limits.batch_rows if piece.quick else ALONE
+            fits = rows + count <= most or not batch
             if fits and piece.model is first.model and piece.how == first.how:
                 batch.append(piece)
-                rows += len(piece.x)
+                rows += count
                 if rows >= most:
                     break
             else:
@@ -196,9 +231,15 @@ class Batcher:
 
     def _answer(self, batch: list[_Piece]) -> None:
         began = time.perf_counter()
-        x = batch[0].x if len(batch) == 1 else np.concatenate([piece.x for piece in batch])
+        model, how, quick = batch[0].model, batch[0].how, batch[0].quick
+        counts = [len(piece.rows) for piece in batch]
+        x = batch[0].rows if len(batch) == 1 else np.concatenate([piece.rows for piece in batch])
+        left = np.zeros(0, dtype=np.int64)
         try:
-            found = batch[0].model.predict(x, batch[0].how)
+            if quick:
+                found, left = model.attempt(x, how)
+            else:
+                found = model.predict(x, how)
         except Exception as error:
             if len(batch) > 1:  # somebody else's rows must not cost anyone an answer
                 for piece in batch:
@@ -208,14 +249,30 @@ class Batcher:
             batch[0].loop.call_soon_threadsafe(_fail, batch[0].future, refusal)
             return
         took = time.perf_counter() - began
-        self._watch.batch(batch[0].model, len(x), took)
+        self._watch.batch(model, len(x), took)
         results = []
         first = 0
-        for piece in batch:
-            part = found if len(batch) == 1 else take(found, slice(first, first + len(piece.x)))
-            results.append((piece.future, Answered(part, began - piece.since, took)))
-            first += len(piece.x)
-        batch[0].loop.call_soon_threadsafe(_deliver, results)
+        for piece, count, part in zip(batch, counts, split(found, counts), strict=True):
+            own = left[(first <= left) & (left < first + count)] - first
+            first += count
+            piece.took += took
+            if len(own):
+                piece.found, piece.left = part, own
+                self._pass_on(piece)
+                continue
+            if piece.found is not None and piece.left is not None:
+                part = put(piece.found, piece.left, part)
+            results.append((piece.future, Answered(part, began - piece.since, piece.took)))
+        if results:
+            batch[0].loop.call_soon_threadsafe(_deliver, results)
+
+    def _pass_on(self, piece: _Piece) -> None:
+        """To the worker for what takes longer, before those who asked for that: most of it is done."""
+        assert piece.left is not None
+        with self._changed:
+            self._rows += len(piece.left)
+            self._lanes[False].appendleft(piece)
+            self._changed.notify_all()
 
 
 class Watch:

@@ -1,63 +1,149 @@
-"""Answers cut into the rows of each request, and put together again."""
+"""Answers cut into the rows of each request, and put together again: nobody sees the rows of another."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+import re
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
+from feasibly.problem.duals import Duals
+
+Ints = NDArray[np.int64]
+
+ARRAYS = (
+    "y", "std", "objective", "max_equality", "max_inequality", "lower", "upper", "gap_limit", "x", "lower_bound",
+    "proven_gap_percent", "steps", "factorisations",
+)  # fmt: skip
+TUPLES = ("outcome", "rung", "level")
+"""Empty where there is nothing to say of any row."""
+_ROW = re.compile(r"([Rr]ow )(\d+)\b")
+"""How a sentence about one row begins."""
 
 
-def take(answer: Answer, rows: slice) -> Answer:
-    """The answer to some rows of a batch; what is said of the batch as a whole stays."""
-    return _cut(answer, len(answer), rows)
+def split(answer: Answer, counts: Sequence[int]) -> list[Answer]:
+    """The answers to consecutive groups of rows."""
+    if len(counts) == 1:
+        return [answer]
+    lazy = _once(answer)
+    firsts = np.concatenate([[0], np.cumsum(counts)]).tolist()
+    return [_cut(answer, a, b, lazy) for a, b in itertools.pairwise(firsts)]
 
 
 def join(answers: Sequence[Answer]) -> Answer:
-    """One answer from those to consecutive rows. The seconds add up; a warning is said once."""
+    """One answer from those to consecutive rows. The seconds add up; a sentence is said once."""
     if len(answers) == 1:
         return answers[0]
-    joined: Answer = _joined(list(answers), [len(each) for each in answers])
-    said = tuple(dict.fromkeys(line for each in answers for line in each.warnings))
-    return dataclasses.replace(joined, seconds=sum(each.seconds for each in answers), warnings=said)
+    parts: dict[str, Any] = {}
+    for name in ARRAYS:
+        values = [getattr(each, name) for each in answers]
+        parts[name] = None if any(value is None for value in values) else np.concatenate(values)
+    for name in TUPLES:
+        parts[name] = tuple(entry for each in answers for entry in getattr(each, name))
+    said: dict[str, None] = {}
+    first = 0
+    for each in answers:
+        said |= dict.fromkeys(_renumbered(line, -first) for line in each.warnings)
+        first += len(each)
+    whole = list(answers)
+    parts["multipliers"] = (
+        None
+        if any(each.multipliers is None for each in whole)
+        else lambda: _stacked([_duals(a) for a in whole])
+    )
+    return dataclasses.replace(
+        answers[0], **parts, seconds=sum(each.seconds for each in answers), warnings=tuple(said)
+    )
 
 
-def _cut(value: Any, count: int, rows: slice) -> Any:
-    """Whatever has an entry a row is cut, however deep in the record it lies."""
-    if isinstance(value, np.ndarray) and value.ndim and len(value) == count:
-        return value[rows]
-    if isinstance(value, tuple) and len(value) == count:
-        return value[rows]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {
-            each.name: _cut(getattr(value, each.name), count, rows)
-            for each in dataclasses.fields(value)
-            if each.init and each.name != "warnings"
-        }
-        return dataclasses.replace(value, **parts)
-    return value
+def put(answer: Answer, rows: Ints, again: Answer) -> Answer:
+    """The answer with these rows replaced by those of another."""
+    parts: dict[str, Any] = {}
+    for name in ARRAYS:
+        old, new = getattr(answer, name), getattr(again, name)
+        if old is None or new is None:
+            parts[name] = None
+            continue
+        parts[name] = np.array(old)
+        parts[name][rows] = new
+    for name in TUPLES:
+        entries = list(getattr(answer, name))
+        for row, entry in zip(rows, getattr(again, name), strict=True):
+            entries[row] = entry
+        parts[name] = tuple(entries)
+
+    def duals() -> Duals:
+        own, others = _duals(answer), _duals(again)
+        joined = Duals(own.equality.copy(), own.inequality.copy(), own.lower.copy(), own.upper.copy())
+        joined.put(rows, others)
+        return joined
+
+    none = answer.multipliers is None or again.multipliers is None
+    about = [line for line in answer.warnings if (at := _row_of(line)) is None or at not in rows]
+    about += [_moved(line, lambda i: int(rows[i])) for line in again.warnings]
+    return dataclasses.replace(
+        answer, **parts, multipliers=None if none else duals, seconds=answer.seconds + again.seconds,
+        warnings=tuple(about),
+    )  # fmt: skip
 
 
-def _joined(values: list[Any], counts: list[int]) -> Any:
-    first = values[0]
-    if any(type(value) is not type(first) for value in values):
+def _cut(answer: Answer, first: int, end: int, lazy: Callable[[], Duals] | None) -> Answer:
+    rows = slice(first, end)
+    parts: dict[str, Any] = {}
+    for name in (*ARRAYS, *TUPLES):
+        value = getattr(answer, name)
+        parts[name] = None if value is None else value[rows]
+    # What is said of a row is for whoever asked for that row; what is said of none is for everybody.
+    said = [
+        _renumbered(line, first)
+        for line in answer.warnings
+        if (at := _row_of(line)) is None or first <= at < end
+    ]
+    duals = None if lazy is None else lambda: lazy().take(rows)
+    return dataclasses.replace(answer, **parts, multipliers=duals, warnings=tuple(said))
+
+
+def _once(answer: Answer) -> Callable[[], Duals] | None:
+    """Multipliers of a whole batch, computed for the first that asks and kept for the others."""
+    if answer.multipliers is None:
         return None
-    if (
-        isinstance(first, np.ndarray)
-        and first.ndim
-        and all(len(v) == n for v, n in zip(values, counts, strict=True))
-    ):
-        return np.concatenate(values)
-    if isinstance(first, tuple) and all(len(v) == n for v, n in zip(values, counts, strict=True)):
-        return tuple(entry for value in values for entry in value)
-    if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        parts = {
-            each.name: _joined([getattr(value, each.name) for value in values], counts)
-            for each in dataclasses.fields(first)
-            if each.init and each.name != "warnings"
-        }
-        return dataclasses.replace(first, **parts)
-    return first
+    lock, kept = threading.Lock(), list[Duals]()
+
+    def duals() -> Duals:
+        with lock:
+            if not kept:
+                kept.append(_duals(answer))
+        return kept[0]
+
+    return duals
+
+
+def _duals(answer: Answer) -> Duals:
+    found = answer.duals
+    assert found is not None
+    return found
+
+
+def _stacked(parts: Sequence[Duals]) -> Duals:
+    names = [each.name for each in dataclasses.fields(Duals)]
+    return Duals(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _row_of(line: str) -> int | None:
+    found = _ROW.match(line)
+    return None if found is None else int(found[2])
+
+
+def _renumbered(line: str, first: int) -> str:
+    return _moved(line, lambda row: row - first)
+
+
+def _moved(line: str, to: Callable[[int], int]) -> str:
+    found = _ROW.match(line)
+    return line if found is None else f"{found[1]}{to(int(found[2]))}{line[found.end() :]}"

@@ -20,16 +20,25 @@ from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
 from feasibly.problem.grid import Grid
 from feasibly.problem.sampling import sample
+from feasibly.proof import prove
 from feasibly.proxy import Proxy
 from feasibly.serve.batching import How
 from feasibly.serve.refusal import Refused
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 log = logging.getLogger("feasibly.serve")
 
-WARM = (1, 16, 256)
+WARM = (1, 16, 64)
 """Rows asked for before a model counts as ready: a size of each kind that answering compiles code for."""
+PATIENCE = 2.0
+"""Usual times of a batch after which rows that have not come to rest are left to the other worker."""
+SHORTEST_PATIENCE = 0.01
+FIRST_PATIENCE = 1.0
+"""Seconds, where no batch of its size was answered yet."""
+REMEMBERED = 20
+"""Batches over which the usual time is a mean."""
 DESCRIPTION = "proxy.json"
 """What makes a folder a model."""
 
@@ -40,9 +49,8 @@ class Served:
     def __init__(self, name: str, proxy: Proxy) -> None:
         self.name = name
         self.proxy = proxy
-        # A batch holds rows of many clients. A promise is about the rows of one, so it is attached to those later.
-        self._bare = copy.copy(proxy)
-        self._bare.certificate = None
+        self._usual: dict[int, float] = {}
+        """Seconds that a batch takes, by the binary logarithm of its rows; a running mean."""
         self.digest = proxy.digest()
         self.warm_seconds = float("nan")
         self.position = {name: i for i, name in enumerate(self.problem.input_names)}
@@ -62,11 +70,27 @@ class Served:
         return grid_of(self.problem)
 
     def predict(self, x: Array, how: How) -> Answer:
-        """Answer rows, of one client or many, without a promise."""
+        """Answer rows, of one client or many, without a promise: that is about the rows of one (`promise`)."""
+        return self._ask(x, how)
+
+    def attempt(self, x: Array, how: How) -> tuple[Answer, Ints]:
+        """Answer what can be in about the usual time for so many rows; the others are named."""
+        began = time.monotonic()
+        size = max(len(x) - 1, 0).bit_length()
+        usual = self._usual.get(size, FIRST_PATIENCE)
+        found = self._ask(x, how, hurry=began + max(PATIENCE * usual, SHORTEST_PATIENCE))
+        took = time.monotonic() - began
+        self._usual[size] = took if size not in self._usual else usual + (took - usual) / REMEMBERED
+        left = [i for i, level in enumerate(found.level) if not level]
+        return found, np.array(left, dtype=np.int64)
+
+    def _ask(self, x: Array, how: How, **more: Any) -> Answer:
+        rows, _ = self.problem.check_rows(np.asarray(x, dtype=np.float64))
         # `auto` asks the certificate how far up each row has to climb.
-        asked = self.proxy if how.answer == "auto" else self._bare
-        more: dict[str, Any] = {"prove": True} if how.prove else {}
-        return asked.predict(x, how.answer, tolerance=how.tolerance, **more)
+        made = self.proxy.certificate
+        trust = None if made is None or made.rule is None else made.rule.trusts
+        found = self.proxy.ladder.answer(rows, how.answer, tolerance=how.tolerance, trust=trust, **more)
+        return prove(self.proxy, found) if how.prove else found
 
     def check_prover(self) -> None:
         """Have the prover of a grid made on the first request for a proof, beside the answers: it takes minutes.
@@ -99,13 +123,12 @@ class Served:
             log.warning("no proofs for %s: %s", self.name, error)
             self._no_prover = f"there are no proofs for {self.name}: {error}"
             return
-        self._bare._prover = made
         self.proxy._prover = made
 
     def promise(self, found: Answer, x: Array, how: How) -> Answer:
         """The same answer with what is promised of it, where the model carries a certificate."""
         made = self.proxy.certificate
-        if made is None or found.lower is not None:
+        if made is None:
             return found
         defaults = inspect.signature(Proxy.predict).parameters
         return made.attach(
@@ -114,10 +137,13 @@ class Served:
         )  # fmt: skip
 
     def warm(self, sizes: Sequence[int] = WARM) -> None:
-        """Compile what answering needs, by answering batches of these sizes."""
+        """Compile what answering needs, by answering batches of these sizes; then see how long they take."""
         began = time.perf_counter()
         for rows in sizes:
-            self.predict(sample(self.problem, rows), How())
+            x = sample(self.problem, rows)
+            self.attempt(x, How())
+            self._usual.clear()
+            self.attempt(x, How())
         self.warm_seconds = time.perf_counter() - began
 
     @property
