@@ -1,0 +1,259 @@
+"""The optimality system of a large problem as one sparse factorisation that all rows share.
+
+Where `operator.py` inverts the system, this keeps it: with `H` the Hessian of the Lagrangian, `J` the Jacobian of the
+equalities, `P` a diagonal belief and `A_b` the normals of the candidates that are usually active,
+
+    K = [ H + P   J'   A_b' ]
+        [ J       0    0    ]
+        [ A_b     0    0    ]
+
+is factored once and solved for the residuals of many rows at a time. A row whose active set differs from the usual one
+does so in a few places: each is a column of `K^-1`, computed when it is first needed and kept (`Flips`), and what they have
+to be is a small complementarity problem of the row's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+from numpy.typing import NDArray
+
+from feasibly._codec import record
+from feasibly.answer.calibration import Centre
+from feasibly.answer.candidates import Candidates
+from feasibly.answer.settings import Settings
+from feasibly.problem.core import Problem
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+REGULARISATION = 1e-10
+"""On the diagonal of the multipliers' blocks, of a system scaled to one: constraints that repeat one another leave it
+regular, and no digit that a step has is lost."""
+SOFT = 1e-3
+"""The softness of candidates, as a share of how far a unit of their multiplier moves them."""
+SHIFTS = 1e-6, 10.0, 1e6
+"""The first shift of a Hessian that does not curve upwards on the usual constraints, what it is multiplied by until it
+does, and the last; times the belief's curvature."""
+
+
+@record("sparse", shapes={"places": "size *", "values": "size"})
+@dataclass(frozen=True)
+class Sparse:
+    """A sparse matrix as what is saved of it."""
+
+    shape: tuple[int, int]
+    places: NDArray[np.int32]
+    """`(entries, 2)`: row and column of each."""
+    values: Array
+
+    @staticmethod
+    def of(matrix: Any) -> Sparse:
+        """From any SciPy matrix."""
+        entries = matrix.tocoo()
+        places = np.stack([entries.row, entries.col], axis=1).astype(np.int32)
+        return Sparse((int(matrix.shape[0]), int(matrix.shape[1])), places, np.asarray(entries.data))
+
+    @property
+    def matrix(self) -> Any:
+        """By rows."""
+        return scipy.sparse.csr_matrix((self.values, (self.places[:, 0], self.places[:, 1])), shape=self.shape)
+
+
+@record("system")
+@dataclass(frozen=True)
+class System:
+    """The derivatives at one point, over all outputs: small enough to be saved, so that loading differentiates nothing."""
+
+    hessian: Sparse
+    jacobian: Sparse
+    normals: Sparse
+    """Of the candidate inequalities."""
+
+
+class Flips:
+    """Columns of the inverse for the places where some row's active set differed from the usual one."""
+
+    def __init__(self, size: int, candidates: int) -> None:
+        self.place = np.full(candidates, -1)
+        """Where a candidate's column is; -1 where there is none."""
+        self.which: Ints = np.zeros(0, dtype=np.int64)
+        self.columns: Array = np.zeros((size, 0))
+        self.matrix: Array = np.zeros((0, 0))
+
+    def add(self, which: Ints, columns: Array, matrix: Array) -> None:
+        """`columns` of the candidates `which`, and the matrix between all there are then."""
+        self.place[which] = len(self.which) + np.arange(len(which))
+        self.which = np.concatenate([self.which, which])
+        self.columns = np.concatenate([self.columns, columns], axis=1)
+        self.matrix = matrix
+
+
+@dataclass(frozen=True, eq=False)
+class SparseOperator:
+    """A factorisation and where it was taken."""
+
+    centre: Centre
+    candidates: Candidates
+    free: Ints
+    base: Mask
+    """The usual active set."""
+    normals: Any
+    """Of all candidates, over the free outputs; and their transpose."""
+    transposed: Any
+    precision: Array
+    """The belief's curvature, a diagonal."""
+    trust: Array
+    """The longest step of each free output."""
+    scale: Array
+    """What the system was scaled with."""
+    factors: Any
+    softness: Array
+    """By how much a candidate gives way for a unit of change of its multiplier."""
+    flips: Flips
+    std: Array
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many entries a step has, and how many come before the usual candidates' multipliers."""
+        inside = int(self.base.sum())
+        return len(self.scale), len(self.scale) - inside
+
+    def solve(self, right: Array) -> Array:
+        """`K^-1` times columns."""
+        return np.asarray(self.scale[:, None] * self.factors.solve(self.scale[:, None] * right))
+
+    def distance(self, apart: Array) -> Array:
+        """The belief's term at distances from its mean, one a row."""
+        return np.asarray((apart[:, self.free] ** 2) @ self.precision)
+
+    def values(self, a: Array, lam: Array, step: Array) -> Array:
+        """What must not be negative once `step` is taken: multipliers of the usual candidates, slacks of the others."""
+        slack = -(a + self.normals @ step[: len(self.free)]) - self.softness[:, None] * lam
+        slack[self.base] = lam[self.base] + step[self.rows[1] :]
+        return np.asarray(slack)
+
+    def know(self, which: Ints) -> None:
+        """Make sure that there are columns for the candidates `which`."""
+        new = np.unique(which[self.flips.place[which] < 0])
+        if not len(new):
+            return
+        total, before = self.rows
+        right = np.zeros((total, len(new)))
+        outside = ~self.base[new]
+        right[: len(self.free), outside] = self.transposed[:, new[outside]].toarray()
+        right[before + np.cumsum(self.base)[new[~outside]] - 1, np.flatnonzero(~outside)] = 1.0
+        columns = self.solve(right)
+        every = np.concatenate([self.flips.which, new])
+        together = np.concatenate([self.flips.columns, columns], axis=1)
+        matrix = self._across(every, together)
+        self.flips.add(new, columns, matrix)
+
+    def _across(self, which: Ints, columns: Array) -> Array:
+        """How each of `values` changes with a unit in each of the columns."""
+        inside = self.base[which]
+        matrix = np.zeros((len(which), columns.shape[1]))
+        matrix[~inside] = self.normals[which[~inside]] @ columns[: len(self.free)]
+        outside = np.flatnonzero(~inside)
+        matrix[outside, outside] += self.softness[which[outside]]
+        matrix[inside] = -columns[self.rows[1] + np.cumsum(self.base)[which[inside]] - 1]
+        return matrix
+
+
+def build_sparse_operator(
+    problem: Problem,
+    system: System,
+    centre: Centre,
+    candidates: Candidates,
+    base: Mask,
+    variance: Array,
+    weight: float,
+    trust: Array,
+    settings: Settings,
+) -> SparseOperator:
+    """Factor at `centre`.
+
+    Args:
+        problem: what is solved.
+        system: its derivatives there.
+        centre: where.
+        candidates: the watched constraints.
+        base: the usual active set among them.
+        variance: of the belief about each output.
+        weight: `c / tau`, the belief's worth in units of cost.
+        trust: the longest step of each output.
+        settings: floors.
+    """
+    free = np.flatnonzero(problem.lower < problem.upper)
+    hessian = system.hessian.matrix[free][:, free]
+    jacobian = system.jacobian.matrix[:, free]
+    unit = scipy.sparse.identity(problem.n_outputs, format="csr")[:, free]
+    normals = scipy.sparse.vstack(
+        [-unit[candidates.lower], unit[candidates.upper], system.normals.matrix[:, free]], format="csr"
+    )
+    precision = weight / (variance[free] + settings.belief_floor**2)
+    usual = normals[np.flatnonzero(base)]
+    first, factor, last = SHIFTS
+    shift = 0.0
+    while True:
+        metric = hessian + scipy.sparse.diags(precision * (1.0 + shift))
+        matrix, scale = _scaled(metric, jacobian, usual)
+        if shift > last or _curves_up(matrix, jacobian.shape[0] + usual.shape[0]):
+            break
+        shift = max(first, factor * shift)
+    softness = SOFT * spread_of(metric, jacobian, normals)
+    matrix, scale = _scaled(metric, jacobian, usual, softness[base])
+    factors = scipy.sparse.linalg.splu(matrix)
+    std = np.zeros(problem.n_outputs)
+    std[free] = np.sqrt(variance[free])
+    flips = Flips(len(scale), len(candidates))
+    return SparseOperator(
+        centre, candidates, free, np.asarray(base), normals, normals.T.tocsc(), precision, trust[free], scale, factors,
+        softness, flips, std,
+    )  # fmt: skip
+
+
+def spread_of(metric: Any, jacobian: Any, normals: Any) -> Array:
+    """The diagonal of `A G A'`: how far a unit of each candidate's multiplier moves it, no other being active."""
+    matrix, scale = _scaled(metric, jacobian, normals[:0])
+    factors = scipy.sparse.linalg.splu(matrix)
+    n = metric.shape[0]
+    found = []
+    for first in range(0, normals.shape[0], 64):
+        right = np.zeros((len(scale), min(64, normals.shape[0] - first)))
+        right[:n] = normals[first : first + 64].T.toarray()
+        columns = scale[:, None] * factors.solve(scale[:, None] * right)
+        found.append(np.sum(right * columns, axis=0))
+    return np.maximum(np.concatenate([np.zeros(0), *found]), 0.0)
+
+
+def _scaled(metric: Any, jacobian: Any, usual: Any, softness: Array | None = None) -> tuple[Any, Array]:
+    """The system with rows and columns scaled to one, and by what."""
+    corner_ = None if softness is None else -scipy.sparse.diags(softness)
+    blocks = [[metric, jacobian.T, usual.T], [jacobian, None, None], [usual, None, corner_]]
+    matrix = scipy.sparse.bmat(blocks, format="csc")
+    scale = np.ones(matrix.shape[0])
+    for _ in range(3):
+        largest = np.sqrt(np.maximum(abs(matrix).max(axis=1).toarray().ravel(), 1e-30))
+        scale /= largest
+        across = scipy.sparse.diags(1.0 / largest)
+        matrix = across @ matrix @ across
+    corner = np.zeros(len(scale))
+    corner[metric.shape[0] :] = -REGULARISATION
+    return (matrix + scipy.sparse.diags(corner)).tocsc(), scale
+
+
+def _curves_up(matrix: Any, constraints: int) -> bool:
+    """Whether the system has as many negative eigenvalues as constraints: its pivots, taken on the diagonal, tell."""
+    try:
+        factors = scipy.sparse.linalg.splu(
+            matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
+    except RuntimeError:  # singular
+        return False
+    return int(np.sum(factors.U.diagonal() < 0.0)) == constraints

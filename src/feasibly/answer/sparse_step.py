@@ -1,0 +1,224 @@
+"""The step of `step.py` with a sparse factorisation: residuals compiled, linear systems and active sets on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.candidates import Candidates
+from feasibly.answer.derivatives import lagrangian_pieces
+from feasibly.answer.settings import Settings
+from feasibly.answer.sparse import SparseOperator
+from feasibly.answer.step import SLOWEST, Residuals, State
+from feasibly.precision import double
+from feasibly.problem.core import Problem
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+WIDTHS = (1, 8, 32)
+"""Batch sizes that are compiled. Wider ones gain nothing: the factors, not the calls, take the time."""
+HARD = 1e-10
+"""Added to the diagonal, scaled to one, of a row's complementarity problem."""
+PATIENCE = 3
+"""Rounds without progress before flipping one at a time."""
+MOST_FLIPS = 400
+"""A row that differs from the usual active set in more places is left to the row-wise solver."""
+
+
+class SparseIteration:
+    """Steps for one problem and its candidates; operators come and go as arguments."""
+
+    def __init__(self, problem: Problem, candidates: Candidates, settings: Settings) -> None:
+        self._problem, self._candidates, self._settings = problem, candidates, settings
+        self._residuals = _compile(problem, candidates)
+        self._floor, self._ceiling = problem.lower[candidates.lower], problem.upper[candidates.upper]
+
+    def run(
+        self,
+        operator: SparseOperator,
+        x: Array,
+        mean: Array,
+        state: State,
+        steps: int,
+        *,
+        proximal: bool,
+        rest: float,
+        rounds: tuple[int, int],
+        single: bool = False,
+    ) -> tuple[State, Residuals]:
+        """As `Iteration.run`, which see."""
+        parts = [
+            self._batch(operator, x[rows], mean[rows], state.take(rows), steps, proximal, rest, sum(rounds))
+            for rows in (slice(first, first + WIDTHS[-1]) for first in range(0, len(x), WIDTHS[-1]))
+        ]
+        states, residuals = zip(*parts, strict=True)
+        return (
+            State(*(np.concatenate(part) for part in zip(*states, strict=True))),
+            Residuals(*(np.concatenate(part) for part in zip(*residuals, strict=True))),
+        )
+
+    def _batch(
+        self,
+        operator: SparseOperator,
+        x: Array,
+        mean: Array,
+        state: State,
+        steps: int,
+        proximal: bool,
+        rest: float,
+        rounds: int,
+    ) -> tuple[State, Residuals]:
+        s, free = self._settings, operator.free
+        y, nu, lam, active = (np.array(part) for part in state)
+        costs = [np.full(len(x), np.inf)] * 3
+        for _ in range(steps):
+            outside = ~operator.base
+            lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
+            cost, g, a, r = self._look(operator, x, y, nu, lam)
+            now, before = cost, costs[0]
+            if np.all(_relative(now, before) < rest):
+                break
+            broken = np.maximum(
+                _worst(g) / s.equality_tolerance, _worst(np.maximum(a, 0.0)) / s.inequality_tolerance
+            )
+            if proximal and np.isfinite(before).all() and np.all(broken < 1.0):
+                break
+            costs = [cost, *costs[:2]]
+            if proximal:
+                r = r + operator.precision * (y - mean)[:, free]
+            step, found, active = self._solve(operator, g, a, r, lam, active, rounds)
+            d = step[: len(free)].T
+            share = 1.0 / np.maximum(np.max(np.abs(d) / operator.trust, axis=1), 1.0)[:, None]
+            y[:, free] += share * d
+            nu += share * step[len(free) : operator.rows[1]].T
+            lam += share * (found - lam)
+        cost, g, a, _ = self._look(operator, x, y, nu, lam)
+        change, previous = _relative(cost, costs[0]), _relative(costs[0], costs[1])
+        ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, SLOWEST)
+        remaining = np.where(np.isfinite(costs[1]), change * ratio / (1.0 - ratio), np.inf)
+        return State(y, nu, lam, active), Residuals(_worst(g), _worst(np.maximum(a, 0.0)), change, remaining)
+
+    def _look(
+        self, operator: SparseOperator, x: Array, y: Array, nu: Array, lam: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """Costs, equalities, candidates as `<= 0`, and gradients of the Lagrangian over the free outputs."""
+        c = self._candidates
+        bounds = c.bounds
+        width = next(w for w in WIDTHS if w >= len(x))
+        with double():
+            parts = self._residuals(*(_filled(part, width) for part in (x, y, nu, lam[:, bounds:])))
+        cost, g, h, slope = (np.asarray(part)[: len(x)] for part in parts)
+        a = np.concatenate([self._floor - y[:, c.lower], y[:, c.upper] - self._ceiling, h], axis=1)
+        slope = np.array(slope)
+        slope[:, c.lower] -= lam[:, : len(c.lower)]
+        slope[:, c.upper] += lam[:, len(c.lower) : bounds]
+        return cost, g, a, slope[:, operator.free]
+
+    def _solve(
+        self, operator: SparseOperator, g: Array, a: Array, r: Array, lam: Array, active: Mask, rounds: int
+    ) -> tuple[Array, Array, Mask]:
+        """The step of each row (columns), the candidates' new multipliers and their active set."""
+        base, free = operator.base, len(operator.free)
+        # Multipliers of unusual candidates come back with the flips.
+        unusual = np.where(base, 0.0, lam)
+        r = r - np.asarray(operator.transposed @ unusual.T).T
+        right = -np.concatenate([r.T, g.T, a.T[base]])
+        step = operator.solve(right)
+        flipped = active != base
+        first = operator.values(a.T, lam.T, step).T
+        amounts = np.zeros_like(lam)
+        for _ in range(3):
+            operator.know(np.flatnonzero(flipped.any(axis=0)))
+            known = operator.flips.which
+            small, flipped[:, known] = settle(
+                operator.flips.matrix, first[:, known], flipped[:, known], rounds
+            )
+            amounts[:, known] = small
+            moved = step - operator.flips.columns @ small.T
+            values = operator.values(a.T, lam.T, moved).T + operator.softness * amounts
+            missed = (values < -1e-9 * (1.0 + np.abs(first).max(axis=1, keepdims=True))) & ~flipped
+            missed[:, known] = False
+            if not missed.any():
+                break
+            flipped |= missed
+        del free
+        found = np.where(base, np.where(flipped, 0.0, values), np.where(flipped, amounts, 0.0))
+        return moved, np.maximum(found, 0.0), flipped != base
+
+
+def settle(matrix: Array, first: Array, flipped: Mask, rounds: int) -> tuple[Array, Mask]:
+    """What flips have to be, row by row: `(rows, known)` amounts and which are flipped.
+
+    `first + matrix @ amounts` must not be negative where nothing is flipped and is zero where something is, and amounts
+    are not negative either. Every wrong sign is flipped, and from where that goes round in circles the last one alone.
+    """
+    rows, size = first.shape
+    if not size:
+        return np.zeros((rows, 0)), flipped
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(matrix)), 1e-300))
+    scaled = matrix * scale[:, None] * scale
+    start = first * scale
+    tolerance = 1e-9 * (1.0 + np.max(np.abs(start), axis=1, keepdims=True))
+    fewest, patience = np.full(rows, size + 1), np.full(rows, PATIENCE)
+    flipped = flipped.copy()
+    amounts = np.zeros((rows, size))
+    for _ in range(max(rounds, 1)):
+        amounts = _amounts(scaled, start, flipped)
+        values = start + amounts @ scaled.T
+        wrong = np.where(flipped, amounts, values) < -tolerance
+        count = wrong.sum(axis=1)
+        if not count.any():
+            break
+        patience = np.where(count < fewest, PATIENCE, patience - 1)
+        fewest = np.minimum(fewest, count)
+        last = np.arange(size) == np.max(np.where(wrong, np.arange(size), -1), axis=1, keepdims=True)
+        flipped = flipped ^ np.where((patience >= 0)[:, None], wrong, wrong & last)
+    amounts = _amounts(scaled, start, flipped)
+    return amounts * scale, flipped
+
+
+def _amounts(matrix: Array, start: Array, flipped: Mask) -> Array:
+    most = int(flipped.sum(axis=1).max())
+    amounts = np.zeros_like(start)
+    if not most:
+        return amounts
+    where = np.argsort(~flipped, axis=1, kind="stable")[:, :most]
+    valid = np.take_along_axis(flipped, where, axis=1)
+    both = valid[:, :, None] & valid[:, None, :]
+    small = np.where(both, matrix[where[:, :, None], where[:, None, :]] + HARD * np.eye(most), np.eye(most))
+    right = np.where(valid, -np.take_along_axis(start, where, axis=1), 0.0)
+    np.put_along_axis(amounts, where, np.linalg.solve(small, right[..., None])[..., 0] * valid, axis=1)
+    return amounts
+
+
+def _compile(problem: Problem, candidates: Candidates) -> Callable[..., Any]:
+    pieces = lagrangian_pieces(problem, candidates)
+
+    def look(x: Any, y: Any, nu: Any, lam: Any) -> Any:
+        (cost, g, h), back = jax.vjp(
+            lambda at: (pieces.objective(x, at), pieces.equality(x, at), pieces.inequality(x, at)), y
+        )
+        return cost, g, h, back((jnp.ones_like(cost), nu, lam))[0]
+
+    rows_last = jax.vmap(look, in_axes=-1, out_axes=-1)
+    return jax.jit(lambda x, y, nu, lam: tuple(part.T for part in rows_last(x.T, y.T, nu.T, lam.T)))
+
+
+def _filled(rows: Array, width: int) -> Array:
+    return np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)]) if len(rows) < width else rows
+
+
+def _worst(residuals: Array) -> Array:
+    return np.asarray(np.max(np.abs(residuals), axis=1, initial=0.0))
+
+
+def _relative(now: Array, before: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(now - before) / np.maximum(np.abs(now), 1e-12))
