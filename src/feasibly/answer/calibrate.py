@@ -18,8 +18,10 @@ from feasibly.answer.candidates import Candidates, find_candidates
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.driver import Driver, search_duals
 from feasibly.answer.operator import free_variables, split_spaces
+from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
+from feasibly.answer.system import find_system
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import fit_ridge
 from feasibly.problem.core import Problem
@@ -64,12 +66,18 @@ def calibrate(
     spread = np.maximum(labels.x.std(axis=0), 1e-9)
     central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
     equality, lam = _multipliers(search, labels, candidates, central, chosen)
-    first = Driver(problem, _first(labels, candidates, equality, lam, central, chosen), covariance)
+    rowwise = RowSolver(problem)
+    start = _first(labels, candidates, equality, lam, central, chosen)
+    if is_sparse(problem, rowwise, chosen):
+        start = replace(start, systems=(find_system(rowwise, candidates, start.centres[0]),))
+    first = Driver(problem, start, covariance, rowwise)
     driver = _centred(first, middle, labels, deadline(0.5))
     if labels.duals is None:
         equality, lam = _found_multipliers(driver, labels, equality, lam, deadline(0.5))
         again = _first(labels, candidates, equality, lam, central, chosen)
-        driver = Driver(problem, replace(again, centres=driver.calibration.centres), covariance)
+        found = driver.calibration
+        again = replace(again, centres=found.centres, systems=found.systems)
+        driver = Driver(problem, again, covariance, rowwise)
     starts = labels.y + _errors(covariance, len(labels.x), seed)
     driver = _priced(driver, labels, starts, deadline)
     return _with_operators(driver, labels, equality, lam, starts, deadline)
@@ -139,7 +147,23 @@ def _centred(driver: Driver, middle: Array, labels: Labels, until: float) -> Dri
     if not reached.converged[0] or _presses_elsewhere(driver.search, driver.calibration.candidates, y):
         return driver
     centre = Centre(middle, y, reached.state.equality[0], reached.state.lam[0])
-    return _with(driver, replace(driver.calibration, centres=(centre,)))
+    return _with(driver, _at(driver, (), centre))
+
+
+def _at(driver: Driver, kept: tuple[Centre, ...], centre: Centre) -> Calibration:
+    """The calibration with the operators at `kept` centres and one more."""
+    systems = driver.calibration.systems
+    if systems:
+        found = find_system(driver.rowwise, driver.calibration.candidates, centre)
+        systems = (*systems[: len(kept)], found)
+    return replace(driver.calibration, centres=(*kept, centre), systems=systems)
+
+
+def is_sparse(problem: Problem, rowwise: RowSolver, settings: Settings) -> bool:
+    """Whether operators of this problem are sparse: where it is large, and the solver's model has its derivatives."""
+    if problem.limits.functions is not None or len(free_variables(problem)) < settings.sparse_from:
+        return False
+    return rowwise.translates
 
 
 def _presses_elsewhere(problem: Problem, candidates: Candidates, y: Array) -> bool:
@@ -192,7 +216,7 @@ def _with_operators(
         scaled = labels.y[missing] / driver.calibration.trust
         at = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]
         centre = Centre(labels.x[at], labels.y[at], equality[at], lam[at])
-        tried = _with(driver, replace(driver.calibration, centres=(*driver.calibration.centres, centre)))
+        tried = _with(driver, _at(driver, driver.calibration.centres, centre))
         now = reached(tried, missing)
         if now.sum() < settings.worthwhile_operator * len(everything):
             break

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from feasibly._codec import record
 from feasibly.answer.candidates import Candidates
 from feasibly.answer.settings import Settings
+from feasibly.answer.system import System
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import LinearModel
 from feasibly.problem.point import Duals
@@ -76,6 +77,8 @@ class Calibration:
     covariance: Covariance | None = None
     """The belief's, where it is not the model's own: operators must be the same after a model was saved and loaded."""
     settings: Settings = field(default_factory=Settings)
+    systems: tuple[System, ...] = ()
+    """The derivatives at each centre where operators are sparse; none where they are dense."""
     reached: float = 1.0
     """Share of the labels that converge on shared operators."""
     direct: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from feasibly.answer.operator import Operator, build_operator, free_variables, i
 from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import By, Level, Mode, Rows, Start, passes
 from feasibly.answer.settings import Settings
+from feasibly.answer.sparse import SparseOperator, build_sparse_operator
+from feasibly.answer.sparse_step import SparseIteration
 from feasibly.answer.step import Iteration, Residuals, State
 from feasibly.model.belief import Covariance
 from feasibly.problem._fixed import fixed_multipliers, own_multipliers
@@ -101,7 +104,7 @@ class Driver:
         self.calibration = calibration
         self.covariance = covariance if calibration.covariance is None else calibration.covariance
         self.rowwise = rowwise if rowwise is not None else RowSolver(problem)
-        self._operators: dict[int, Operator] = {}
+        self._operators: dict[int, Operator | SparseOperator] = {}
         self._precision: Array | None = None
         old = None if reuse is None else reuse.calibration
         if reuse is not None:
@@ -109,9 +112,13 @@ class Driver:
         same = old is not None and old.candidates is calibration.candidates and old.flips == calibration.flips
         if reuse is None or old is None or not same or old.settings != calibration.settings:
             self._derivatives = Derivatives(self.search, calibration.candidates)
-            self.iteration = Iteration(
-                self.search, calibration.candidates, calibration.flips, calibration.settings
-            )
+            self.iteration: Any  # of the same kind as the operators
+            if calibration.systems:
+                self.iteration = SparseIteration(self.search, calibration.candidates, calibration.settings)
+            else:
+                self.iteration = Iteration(
+                    self.search, calibration.candidates, calibration.flips, calibration.settings
+                )
             return
         self._derivatives, self.iteration = reuse._derivatives, reuse.iteration
         if reuse.covariance is self.covariance:
@@ -126,10 +133,15 @@ class Driver:
         """The constants in force."""
         return self.calibration.settings
 
-    def operator(self, index: int) -> Operator:
-        """Shared operator `index`, factored on first use."""
-        if index not in self._operators:
-            c = self.calibration
+    def operator(self, index: int) -> Any:
+        """Shared operator `index`, factored on first use: an `Operator`, or a `SparseOperator` for a large problem."""
+        c = self.calibration
+        if index not in self._operators and c.systems:
+            self._operators[index] = build_sparse_operator(
+                self.search, c.systems[index], c.centres[index], c.candidates, c.base, self.covariance.variance,
+                c.weight, c.trust, c.settings,
+            )  # fmt: skip
+        elif index not in self._operators:
             if self._precision is None:
                 free = free_variables(self.search)
                 self._precision = invert_belief(self.covariance, free, self.settings.belief_floor)
@@ -231,10 +243,9 @@ class Driver:
     def distance(self, mean: Array, y: Array) -> Array:
         """How far off each belief was: the mean over outputs of squared deviations, in standard units."""
         operator = self.operator(0)
-        apart = (y - mean)[:, operator.free].astype(np.float32)
-        pull = apart @ np.asarray(operator.inverse.precision)
-        squares = np.sum(apart * pull, axis=1, dtype=np.float64)
-        return np.asarray(squares / max(self.calibration.weight * len(operator.free), 1e-300))
+        return np.asarray(
+            operator.pulled(y - mean) / max(self.calibration.weight * len(operator.free), 1e-300)
+        )
 
     # ---- shared operators ------------------------------------------------------------------------------
 

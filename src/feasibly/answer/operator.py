@@ -100,6 +100,13 @@ class Operator:
     std: Array
     """Standard deviations of the conditioned belief at the usual active set, per output."""
 
+    def pulled(self, apart: Array) -> Array:
+        """The belief's term, twice, at distances `(rows, outputs)` from its mean."""
+        inside = apart[:, self.free].astype(np.float32)
+        return np.asarray(
+            np.sum(inside * (inside @ np.asarray(self.inverse.precision)), axis=1, dtype=np.float64)
+        )
+
 
 def build_operator(
     problem: Problem,

@@ -13,6 +13,7 @@ from feasibly.problem.core import Problem
 from feasibly.problem.point import Point
 
 if TYPE_CHECKING:
+    from feasibly.solve.model import Model
     from feasibly.solve.nlp import Solver
 
 Array = NDArray[np.float64]
@@ -37,6 +38,7 @@ class RowSolver:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self._model: Model | None = None
         self._solver: Solver | None = None
         self._missing = False
 
@@ -44,6 +46,29 @@ class RowSolver:
     def available(self) -> bool:
         """Whether rows can be solved one by one at all."""
         return self._get() is not None
+
+    @property
+    def model(self) -> Model:
+        """The problem's functions and derivatives in CasADi.
+
+        Raises:
+            TranslationError: the problem uses an operation that cannot be translated.
+        """
+        if self._model is None:
+            from feasibly.solve.model import build_model
+
+            self._model = build_model(self.problem)
+        return self._model
+
+    @property
+    def translates(self) -> bool:
+        """Whether the problem can be handed to the solver; less work than `available`, which solves it once."""
+        from feasibly.solve.translate import TranslationError
+
+        try:
+            return self.model is not None
+        except TranslationError:
+            return False
 
     @property
     def solver(self) -> Solver:
@@ -54,8 +79,9 @@ class RowSolver:
         """
         if self._solver is None:
             from feasibly.solve.nlp import Solver
+            from feasibly.solve.records import SolverOptions
 
-            self._solver = Solver.build(self.problem)
+            self._solver = Solver(self.model, SolverOptions())
         return self._solver
 
     def _get(self) -> Solver | None:

@@ -47,6 +47,8 @@ class Settings:
     """Largest share of nonzeros of a Jacobian that is factored as a sparse one."""
     sparse_error: float = 1e-7
     """How well a sparse factorisation must satisfy the equations it stands for."""
+    sparse_from: int = 2500
+    """With so many free variables or more, operators are sparse factorisations."""
     trust_deviations: float = 3.0
     """The longest step of a variable, in standard deviations among the labels: as far as frozen derivatives reach."""
     trust_floor: float = 1e-2

@@ -8,8 +8,8 @@ equalities, `P` a diagonal belief and `A_b` the normals of the candidates that a
         [ A_b     0    0    ]
 
 is factored once and solved for the residuals of many rows at a time. A row whose active set differs from the usual one
-does so in a few places: each is a column of `K^-1`, computed when it is first needed and kept (`Flips`), and what they have
-to be is a small complementarity problem of the row's own.
+does so in a few places: each is a column of `K^-1`, computed when it is first needed and kept (`Flips`), and what they
+have to be is a small complementarity problem of the row's own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import scipy.sparse
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from feasibly._codec import record
 from feasibly.answer.calibration import Centre
 from feasibly.answer.candidates import Candidates
 from feasibly.answer.settings import Settings
+from feasibly.answer.system import System
 from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
@@ -40,40 +40,6 @@ SOFT = 1e-3
 SHIFTS = 1e-6, 10.0, 1e6
 """The first shift of a Hessian that does not curve upwards on the usual constraints, what it is multiplied by until it
 does, and the last; times the belief's curvature."""
-
-
-@record("sparse", shapes={"places": "size *", "values": "size"})
-@dataclass(frozen=True)
-class Sparse:
-    """A sparse matrix as what is saved of it."""
-
-    shape: tuple[int, int]
-    places: NDArray[np.int32]
-    """`(entries, 2)`: row and column of each."""
-    values: Array
-
-    @staticmethod
-    def of(matrix: Any) -> Sparse:
-        """From any SciPy matrix."""
-        entries = matrix.tocoo()
-        places = np.stack([entries.row, entries.col], axis=1).astype(np.int32)
-        return Sparse((int(matrix.shape[0]), int(matrix.shape[1])), places, np.asarray(entries.data))
-
-    @property
-    def matrix(self) -> Any:
-        """By rows."""
-        return scipy.sparse.csr_matrix((self.values, (self.places[:, 0], self.places[:, 1])), shape=self.shape)
-
-
-@record("system")
-@dataclass(frozen=True)
-class System:
-    """The derivatives at one point, over all outputs: small enough to be saved, so that loading differentiates nothing."""
-
-    hessian: Sparse
-    jacobian: Sparse
-    normals: Sparse
-    """Of the candidate inequalities."""
 
 
 class Flips:
@@ -112,6 +78,8 @@ class SparseOperator:
     """The longest step of each free output."""
     scale: Array
     """What the system was scaled with."""
+    matrix: Any
+    """The scaled system."""
     factors: Any
     softness: Array
     """By how much a candidate gives way for a unit of change of its multiplier."""
@@ -128,8 +96,8 @@ class SparseOperator:
         """`K^-1` times columns."""
         return np.asarray(self.scale[:, None] * self.factors.solve(self.scale[:, None] * right))
 
-    def distance(self, apart: Array) -> Array:
-        """The belief's term at distances from its mean, one a row."""
+    def pulled(self, apart: Array) -> Array:
+        """The belief's term, twice, at distances `(rows, outputs)` from its mean."""
         return np.asarray((apart[:, self.free] ** 2) @ self.precision)
 
     def values(self, a: Array, lam: Array, step: Array) -> Array:
@@ -213,8 +181,8 @@ def build_sparse_operator(
     std[free] = np.sqrt(variance[free])
     flips = Flips(len(scale), len(candidates))
     return SparseOperator(
-        centre, candidates, free, np.asarray(base), normals, normals.T.tocsc(), precision, trust[free], scale, factors,
-        softness, flips, std,
+        centre, candidates, free, np.asarray(base), normals, normals.T.tocsc(), precision, trust[free], scale, matrix,
+        factors, softness, flips, std,
     )  # fmt: skip
 
 

@@ -212,7 +212,9 @@ def _compile(problem: Problem, candidates: Candidates) -> Callable[..., Any]:
 
 
 def _filled(rows: Array, width: int) -> Array:
-    return np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)]) if len(rows) < width else rows
+    return (
+        np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)]) if len(rows) < width else rows
+    )
 
 
 def _worst(residuals: Array) -> Array:

@@ -6,6 +6,7 @@ residuals that choose among them, and the leverage that widens the belief away f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,19 +28,23 @@ COARSE = 4
 @record(
     "linear",
     shapes={
-        "inputs.mean": "inputs", "offset": "outputs", "weights": "inputs outputs", "root": "inputs rank",
+        "inputs.mean": "inputs", "offset": "outputs", "root": "inputs rank", "loads": "rank outputs",
         "covariance.diagonal": "outputs",
     },
 )  # fmt: skip
 @dataclass(frozen=True)
 class LinearModel(Model):
-    """`y = offset + scaled(x) @ weights`, with a Gaussian posterior over the weights."""
+    """`y = offset + scaled(x) @ weights`, with a Gaussian posterior over the weights.
+
+    Few labels of a large problem determine few directions: the weights are kept as the product they are.
+    """
 
     inputs: Scale
     offset: Array
-    weights: Array
     root: Array
     """`(n_inputs, rank)`: `root @ root.T` is the posterior covariance of one output's weights per unit noise."""
+    loads: Array
+    """`(rank, n_outputs)`: the weights are `root @ loads`."""
     rows: int
     covariance: Covariance
     penalty: float
@@ -47,19 +52,24 @@ class LinearModel(Model):
     def predict(self, x: Array) -> Belief:
         """The mean, and a standard deviation that grows with the leverage of the row."""
         scaled = self.inputs.apply(x)
-        leverage = 1.0 / self.rows + np.sum((scaled @ self.root) ** 2, axis=1)
+        reach = scaled @ self.root
+        leverage = 1.0 / self.rows + np.sum(reach**2, axis=1)
         noise = np.sqrt(self.covariance.variance)
-        return Belief(self.offset + scaled @ self.weights, np.sqrt(1.0 + leverage)[:, None] * noise)
+        return Belief(self.offset + reach @ self.loads, np.sqrt(1.0 + leverage)[:, None] * noise)
+
+    @functools.cached_property
+    def weights(self) -> Array:
+        """`(n_inputs, n_outputs)`, multiplied out."""
+        return np.asarray(self.root @ self.loads)
 
     def mean(self, x: Array) -> Array:
         """The mean alone."""
-        return np.asarray(self.offset + self.inputs.apply(x) @ self.weights)
+        return np.asarray(self.offset + (self.inputs.apply(x) @ self.root) @ self.loads)
 
     def draws(self, x: Array, count: int, seed: int) -> Iterator[Array]:
         """Functions drawn from the posterior over the weights."""
-        scaled = self.inputs.apply(x)
-        mean = self.offset + scaled @ self.weights
-        reach = scaled @ self.root
+        reach = self.inputs.apply(x) @ self.root
+        mean = self.offset + reach @ self.loads
         random = np.random.default_rng(seed)
         factor, diagonal = self.covariance.factor, np.sqrt(self.covariance.diagonal)
         for _ in range(count):
@@ -92,14 +102,14 @@ def fit_ridge(x: Array, y: Array) -> LinearModel:
     at = min(scores, key=scores.__getitem__)
     residuals = left_out(at)
     chosen = float(PENALTIES[at] * len(x))
-    shrunk = values / (values**2 + chosen)
-    weights = right.T @ (shrunk[:, None] * rotated) * outputs.std
-    root = right.T / np.sqrt(values**2 + chosen)
+    spread = np.sqrt(values**2 + chosen)
+    root = right.T / spread
+    loads = (values / spread)[:, None] * rotated * outputs.std
     return LinearModel(
         inputs=inputs,
         offset=outputs.mean,
-        weights=weights,
         root=root,
+        loads=loads,
         rows=len(x),
         covariance=Covariance.pooled(residuals * outputs.std),
         penalty=chosen,

@@ -17,6 +17,7 @@ from feasibly.answer.operator import DenseInverse
 from feasibly.answer.step import Carry, State, make_pieces, take_step
 from feasibly.precision import twin
 from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
 from feasibly.proxy import Proxy
 from feasibly.runtimes.mean import mean_function
 
@@ -29,6 +30,11 @@ def conditioned_function(proxy: Proxy) -> Callable[[Any], dict[str, Any]]:
     driver = proxy.ladder.driver
     calibration, settings = driver.calibration, driver.settings
     search = driver.search
+    if calibration.systems:
+        raise FeasiblyError(
+            "answers of a model this large are found with sparse factorisations, which no other runtime has; "
+            "export the mean of a ridge model instead"
+        )
     belief, multipliers = mean_function(proxy.model), mean_function(calibration.duals)
     inverses = [driver.operator(i).inverse for i in range(len(calibration.centres))]
     shared = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *inverses)

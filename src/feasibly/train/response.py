@@ -20,9 +20,13 @@ from numpy.typing import NDArray
 from feasibly.answer.driver import Driver
 from feasibly.answer.response import first_order_response
 from feasibly.answer.schedule import SHARED_ONLY
+from feasibly.answer.settings import Settings
+from feasibly.answer.sparse import SparseOperator
+from feasibly.answer.sparse_response import sparse_response
 from feasibly.model.belief import Model
 from feasibly.model.linear import LinearModel, fit_ridge
 from feasibly.model.response import Law, fit_response
+from feasibly.model.sparse import fit_sparse_response
 from feasibly.train.training import Request
 
 Array = NDArray[np.float64]
@@ -32,9 +36,10 @@ def cost(outputs: int) -> float:
     """What it takes to compile and factor everything, in units of `probe`: the part that cannot be cut short.
 
     Measured with 512 labels: 67 units for 20 outputs, 120 for the 128 of case57, 176 for the 1342 of case500. The cube
-    is that of the dense matrices, which tell from a thousand outputs on.
+    is that of the dense matrices, which tell from a thousand outputs on, and end where operators are sparse.
     """
-    return 50.0 + 90.0 * outputs / (outputs + 60.0) + 0.035 * outputs + 4.0 * (outputs / 1000.0) ** 3
+    dense = 4.0 * (outputs / 1000.0) ** 3 if outputs < Settings().sparse_from else 0.0
+    return 50.0 + 90.0 * outputs / (outputs + 60.0) + 0.035 * outputs + dense
 
 
 def train_response(
@@ -52,6 +57,8 @@ def train_response(
     )  # fmt: skip
     assert labels is not None
     request.tell("response")
+    if driver.calibration.systems:
+        return _train_sparse(request, driver)
     with clock.account("frames"):
         response = first_order_response(driver.search, driver.operator(0))
         law = Law(response, driver.calibration.flips).suited(labels.x)
@@ -84,6 +91,19 @@ def train_response(
             # Multipliers are better predicted from these answers than from the labels, there being more of them.
             calibration = replace(calibration, duals=fit_ridge(x[len(labels.x) :], np.concatenate(duals)))
     return model, Driver(problem, calibration, first.covariance, reuse=driver), {"pseudo_labels": pseudo}
+
+
+def _train_sparse(request: Request, driver: Driver) -> tuple[Model, Driver, dict[str, Any]]:
+    """Where operators are sparse: the response with the usual constraints, corrected on the labels alone."""
+    labels, clock = request.task.solved, request.clock
+    assert labels is not None
+    with clock.account("frames"):
+        operator = driver.operator(0)
+        assert isinstance(operator, SparseOperator)
+        law = sparse_response(driver.search, operator)
+    with clock.account("sup"):
+        model = fit_sparse_response(law, labels.x, labels.y)
+    return model, driver, {"pseudo_labels": 0}
 
 
 def _batches(count: int, size: int = 256) -> list[slice]:
