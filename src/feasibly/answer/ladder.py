@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from feasibly.answer.device import DeviceProgram, on_device
 from feasibly.answer.driver import Driver, Found
+from feasibly.answer.multipliers import refine
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW, shared_part
@@ -226,6 +227,12 @@ class Ladder:
             outcome[i] = AnswerOutcome[refusal.kind.upper()]
         outcome[~finite] = AnswerOutcome.NOT_FINITE_INPUT
         why = [f"row {i}: {refusal.why}" for i, refusal in refused.items()]
+
+        def duals() -> Duals:
+            rest = np.where(answerable[:, None], np.asarray(y), self.problem.start)
+            inputs = np.where(answerable[:, None], host, self.problem.nominal)
+            return refine(self.driver, inputs, self.driver.start(inputs, rest), answerable)
+
         return Answer(
             y=y,
             std=np.broadcast_to(self.driver.operator(0).std, y.shape),
@@ -236,6 +243,7 @@ class Ladder:
             rung=("conditioned",) * len(host),
             seconds=time.perf_counter() - began,
             x=host,
+            multipliers=duals,
             problem=self.problem,
             warnings=(note, *why) if note else tuple(why),
             level=tuple(level),
@@ -281,7 +289,7 @@ class Ladder:
                 found = self.driver.run(x, belief.mean, shared_part(schedule), until=hurry)
 
             def duals() -> Duals:
-                return self.driver.point(x, found).duals
+                return refine(self.driver, x, found.state, found.converged, found.solved)
 
             return Climbed(
                 found.y, found.std, rungs, nothing, duals, found.measured, tuple(found.level), found.steps,
@@ -334,7 +342,8 @@ class Ladder:
             level[[i for i in left if verdicts[i] is None]] = "solver"
 
         def duals() -> Duals:
-            point.duals.put(kept, self.driver.point(x[inside], found).duals.take(fine))
+            every = np.ones(len(kept), dtype=bool)
+            point.duals.put(kept, refine(self.driver, x[kept], found.state.take(fine), every))
             return point.duals
 
         return Climbed(

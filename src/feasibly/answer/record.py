@@ -121,8 +121,16 @@ class Answer:
 
     @functools.cached_property
     def duals(self) -> Duals | None:
-        """Multipliers of every constraint, from `conditioned` on; signs and units as `Dataset.duals`."""
-        return self.multipliers() if callable(self.multipliers) else self.multipliers
+        """Multipliers of every constraint, from `conditioned` on; signs and units as `Dataset.duals`.
+
+        They are those of the optimum next to each answer, found when first asked for (which costs about as much as the
+        answers): where the cost is flat a conditioned answer may rest some way from it. NaN for rows without an answer.
+        """
+        found = self.multipliers() if callable(self.multipliers) else self.multipliers
+        missing = np.asarray(~np.isfinite(np.asarray(self.y)).all(axis=1))
+        if found is None or not missing.any():
+            return found
+        return found.without(missing)
 
     @property
     def ok(self) -> NDArray[np.bool_]:

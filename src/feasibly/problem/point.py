@@ -49,6 +49,11 @@ class Duals:
         for part in fields(self):
             getattr(self, part.name)[rows] = getattr(other, part.name)
 
+    def without(self, rows: NDArray[np.bool_]) -> Duals:
+        """The same with NaN for these rows."""
+        parts = (getattr(self, part.name) for part in fields(self))
+        return Duals(*(np.where(rows[:, None], np.nan, part) for part in parts))
+
     @property
     def known(self) -> NDArray[np.bool_]:
         """Which rows have multipliers."""

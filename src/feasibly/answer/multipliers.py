@@ -1,0 +1,88 @@
+"""Multipliers of answers, at the accuracy of a solver: found when somebody asks for them.
+
+A conditioned answer rests where a weak pull towards the belief is balanced, and where the cost is flat it may rest some
+way from the optimum. Its cost hardly differs; its multipliers may in the third digit, and prices are made of these. So
+rows go on from there without the pull, on the same shared operators, until their own optimality conditions hold; what
+does not get there is left to the row-wise solver. Decisions are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.driver import Driver
+from feasibly.answer.schedule import Pass
+from feasibly.answer.step import State
+from feasibly.problem.duals import stationarity, with_fixed
+from feasibly.problem.point import Duals, Point
+
+Array = NDArray[np.float64]
+
+STATIONARY = 1e-6
+"""The largest entry of the Lagrangian's gradient, relative to the row's largest multiplier, of multipliers that serve.
+Their own error is larger by the condition of the system: at 1e-6, 1e-5 of the largest on the grids measured."""
+FEASIBLE = 1e-6
+"""And the largest violation of a constraint at the point they belong to, per unit."""
+
+
+def refine(
+    driver: Driver, x: Array, state: State, rows: NDArray[np.bool_], known: Mapping[int, Duals] | None = None
+) -> Duals:
+    """Multipliers of the optimum next to each row's answer, those of all constraints.
+
+    Args:
+        driver: whose operators and row-wise solver are used.
+        x: inputs.
+        state: where the answers rest.
+        rows: those that have an answer; the others keep the multipliers they have.
+        known: multipliers of rows that were solved on their own, which are kept.
+    """
+    s = driver.settings
+    point = _whole(driver, x, state)
+    for row, own in (known or {}).items():
+        point.duals.put(row, own)
+    wrong = np.where(rows, errors(driver, x, point), 0.0)
+    wrong[list(known or {})] = 0.0
+    plan = (Pass(4, s.thorough_rounds), Pass(8, s.thorough_rounds), Pass(16, s.patient_rounds))
+    for index in range(len(driver.calibration.centres)):
+        left = np.flatnonzero(~(wrong <= 1.0))
+        at = state.take(left)
+        for steps, rounds in plan:
+            if not len(left):
+                break
+            at, _ = driver.iteration.run(
+                driver.operator(index), x[left], at.y, at, steps, proximal=False, rest=0.0, rounds=rounds,
+            )  # fmt: skip
+            tried = _whole(driver, x[left], at)
+            now = errors(driver, x[left], tried)
+            better = now < wrong[left]
+            point.put(left[better], tried.take(better))
+            wrong[left[better]] = now[better]
+            stay = ~(now <= 1.0) & (now < 1e6)
+            left, at = left[stay], at.take(stay)
+    left = np.flatnonzero(~(wrong <= 1.0))
+    if len(left) and driver.rowwise.available:
+        solved = driver.rowwise.solve(x[left], point.take(left), thorough=False)
+        point.put(left[solved.ok], solved.point.take(solved.ok))
+    return point.duals
+
+
+def errors(driver: Driver, x: Array, point: Point) -> Array:
+    """How far each point is from optimality, in units of what serves: stationarity and feasibility, the larger."""
+    problem, duals = driver.problem, point.duals
+    with np.errstate(invalid="ignore"):
+        slope = np.abs(stationarity(problem, x, point.y, duals)).max(axis=1, initial=0.0)
+        largest = np.max([np.abs(part).max(axis=1, initial=0.0) for part in point.parts[1:]], axis=0)
+        off = np.maximum(
+            slope / np.maximum(largest, 1e-12) / STATIONARY, driver.violation(x, point.y) / FEASIBLE
+        )
+    return np.asarray(np.where(np.isfinite(off), off, np.inf))
+
+
+def _whole(driver: Driver, x: Array, state: State) -> Point:
+    near = driver.full(state)
+    y = driver.problem.pin(x, near.y)
+    return Point(y, with_fixed(driver.problem, x, y, near.duals))
