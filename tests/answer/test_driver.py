@@ -11,6 +11,7 @@ from feasibly.answer.calibrate import calibrate
 from feasibly.answer.calibration import Labels
 from feasibly.answer.candidates import Candidates
 from feasibly.answer.driver import Driver
+from feasibly.answer.multipliers import refine
 from feasibly.answer.schedule import (
     CONDITIONED,
     CONFIRMED,
@@ -175,13 +176,13 @@ def test_multipliers_are_the_solvers():
     driver = proxy.ladder.driver
     for schedule in (POLISHED, CONFIRMED):
         found = driver.run(x, proxy.model.predict(x).mean, schedule)
-        own = driver.point(x, found).duals
+        own = refine(driver, x, found.state, found.converged, found.solved)
         good = found.converged
         assert good.mean() > 0.8
         scale = max(np.abs(duals.equality).max(), np.abs(duals.lower).max())
         for part in ("equality", "lower", "upper", "inequality"):
             off = np.abs(getattr(own, part) - getattr(duals, part))[good]
-            assert np.median(off.max(axis=1, initial=0.0)) < 1e-4 * scale
+            assert off.max(initial=0.0) < 1e-4 * scale
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 8, 9, 16, 17, 33, 128, 129, 256, 257, 400, 1000])

@@ -35,7 +35,7 @@ class Found:
     """What a schedule came to, row by row."""
 
     state: State
-    """Decisions and multipliers, the latter compressed to the candidates (see `Driver.point`)."""
+    """Decisions and multipliers, the latter compressed to the candidates (see `answer.multipliers`)."""
     converged: Mask
     """Rows that satisfy every constraint and, in optimal mode, can gain nothing more."""
     std: Array
@@ -171,13 +171,11 @@ class Driver:
         lam = self.calibration.candidates.compress(duals)
         return State(point.y, duals.equality, lam, lam > 0.0)
 
-    def point(self, x: Array, found: Found) -> Point:
-        """Decisions and the multipliers of all constraints."""
-        near = self.full(found.state)
-        duals = with_fixed(self.problem, x, self.problem.pin(x, near.y), near.duals)
-        for row, own in found.solved.items():
-            duals.put(row, own)
-        return Point(near.y, duals)
+    def point(self, x: Array, state: State) -> Point:
+        """Decisions and the multipliers of all constraints, those of fixed outputs by stationarity."""
+        near = self.full(state)
+        y = self.problem.pin(x, near.y)
+        return Point(y, with_fixed(self.problem, x, y, near.duals))
 
     # ---- the schedule ----------------------------------------------------------------------------------
 

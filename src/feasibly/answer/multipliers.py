@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from feasibly.answer.driver import Driver
 from feasibly.answer.schedule import Pass
 from feasibly.answer.step import State
-from feasibly.problem.duals import stationarity, with_fixed
+from feasibly.problem.duals import stationarity
 from feasibly.problem.point import Duals, Point
 
 Array = NDArray[np.float64]
@@ -41,7 +41,7 @@ def refine(
         known: multipliers of rows that were solved on their own, which are kept.
     """
     s = driver.settings
-    point = _whole(driver, x, state)
+    point = driver.point(x, state)
     for row, own in (known or {}).items():
         point.duals.put(row, own)
     wrong = np.where(rows, errors(driver, x, point), 0.0)
@@ -56,7 +56,7 @@ def refine(
             at, _ = driver.iteration.run(
                 driver.operator(index), x[left], at.y, at, steps, proximal=False, rest=0.0, rounds=rounds,
             )  # fmt: skip
-            tried = _whole(driver, x[left], at)
+            tried = driver.point(x[left], at)
             now = errors(driver, x[left], tried)
             better = now < wrong[left]
             point.put(left[better], tried.take(better))
@@ -80,9 +80,3 @@ def errors(driver: Driver, x: Array, point: Point) -> Array:
             slope / np.maximum(largest, 1e-12) / STATIONARY, driver.violation(x, point.y) / FEASIBLE
         )
     return np.asarray(np.where(np.isfinite(off), off, np.inf))
-
-
-def _whole(driver: Driver, x: Array, state: State) -> Point:
-    near = driver.full(state)
-    y = driver.problem.pin(x, near.y)
-    return Point(y, with_fixed(driver.problem, x, y, near.duals))

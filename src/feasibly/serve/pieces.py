@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
-from feasibly.problem.duals import Duals
+from feasibly.problem.point import Duals
 
 Ints = NDArray[np.int64]
 
