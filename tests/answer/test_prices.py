@@ -45,7 +45,10 @@ def test_multipliers_are_refined_whatever_the_answer_rests_at_and_absent_where_t
     x, _, y = unseen(proxy, data, 8)
     driver = proxy.ladder.driver
     off = y + 1e-3 * np.random.default_rng(2).standard_normal(y.shape)
-    found = refine(driver, x, driver.start(x, off), np.ones(len(x), dtype=bool))
+    start, every = driver.start(x, off), np.ones(len(x), dtype=bool)
+    before = start.y.copy()
+    found = refine(driver, x, start, every)
+    np.testing.assert_array_equal(start.y, before)
     solved = proxy.predict(x, "solved").duals
     largest = np.abs(solved.equality).max()
     assert np.abs(found.equality - solved.equality).max() < 1e-4 * largest

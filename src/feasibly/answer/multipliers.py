@@ -41,7 +41,7 @@ def refine(
         known: multipliers of rows that were solved on their own, which are kept.
     """
     s = driver.settings
-    point = driver.point(x, state)
+    point = driver.point(x, state).copy()  # decisions stay where they are
     for row, own in (known or {}).items():
         point.duals.put(row, own)
     wrong = np.where(rows, errors(driver, x, point), 0.0)
