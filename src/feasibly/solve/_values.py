@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Symbolic:
-    """CasADi scalars in row-major order, `column` of size `(prod(shape), 1)`, never with structural zeros."""
+    """CasADi scalars in row-major order, `column` of size `(prod(shape), 1)`, never with structural zeros.
+
+    `places` says where in the problem's outputs the elements stand, if they are nothing but some of those.
+    """
 
     column: Any
     shape: tuple[int, ...]
+    places: NDArray[np.int64] | None = None
 
 
 Value = NDArray[Any] | Symbolic
@@ -50,7 +54,12 @@ def pick(sources: Sequence[Value], positions: NDArray[Any]) -> Value:
         flat = np.concatenate([np.asarray(source).ravel() for source in sources])
         return np.asarray(flat[positions])
     column = casadi.vertcat(*[as_column(source) for source in sources])
-    return Symbolic(take(column, np.asarray(positions).ravel()), np.shape(positions))
+    flat = np.asarray(positions).ravel()
+    known = [
+        source.places for source in sources if isinstance(source, Symbolic) and source.places is not None
+    ]
+    places = np.concatenate(known)[flat] if len(known) == len(sources) else None
+    return Symbolic(take(column, flat), np.shape(positions), places)
 
 
 def take(column: Any, positions: NDArray[Any]) -> Any:

@@ -60,7 +60,8 @@ def relax(model: Model) -> Model:
     y = casadi.SX.sym("y", n)
     x = casadi.SX.sym("x", len(model.nominal))
     above, below, beyond = (casadi.SX.sym(*part) for part in (("above", ne), ("below", ne), ("beyond", ni)))
-    _, rows = model.nlp(y, x)
+    copies = casadi.SX.sym("copies", len(model.places))
+    _, rows = model.values(y, copies, x)
     rows = casadi.DM(model.scale[1:]) * rows if ne + ni else rows
     relaxed = casadi.vertcat(rows[:ne, 0] - above + below, rows[ne:, 0] - beyond)
     everything = casadi.vertcat(y, above, below, beyond)
@@ -73,7 +74,8 @@ def relax(model: Model) -> Model:
         ends = [casadi.vertcat(low, casadi.DM.zeros(amounts)), casadi.vertcat(high, casadi.DM.inf(amounts))]
         bounds = casadi.Function("bounds", [x], ends)
     return complete(
-        casadi.Function("nlp", [everything, x], [total, relaxed], ["x", "p"], ["f", "g"]),
+        casadi.Function("values", [everything, copies, x], [total, relaxed]),
+        places=model.places,
         lower=np.concatenate([model.lower, np.zeros(amounts)]),
         upper=np.concatenate([model.upper, np.full(amounts, np.inf)]),
         start=np.concatenate([model.start, np.zeros(amounts)]),

@@ -103,26 +103,7 @@ class Ipopt:
                 **_SETTINGS[kind],
             }
             if not self._derivatives:
-                self._derivatives = differentiate(self._ranges.nlp)
+                self._derivatives = self._ranges.derivatives()
             plugin_options = {**_QUIET, **self._derivatives, "ipopt": settings}
             self._solvers[kind] = casadi.nlpsol(kind, "ipopt", self._ranges.nlp, plugin_options)
         return self._solvers[kind]
-
-
-def differentiate(nlp: Any) -> dict[str, Any]:
-    """The derivatives IPOPT asks for, made once for all kinds of start."""
-    y, x = (casadi.SX.sym(name, nlp.size1_in(k)) for k, name in enumerate(("y", "x")))
-    objective, rows = nlp(y, x)
-    weight, multipliers = casadi.SX.sym("lam_f"), casadi.SX.sym("lam_g", rows.shape[0])
-    slope = casadi.gradient(weight * objective + casadi.dot(multipliers, rows), y)
-    curvature = casadi.triu(casadi.jacobian(slope, y, {"symmetric": True}))
-    names = ["x", "p"]
-    return {
-        "grad_f": casadi.Function(
-            "grad_f", [y, x], [objective, casadi.gradient(objective, y)], names, ["f", "grad_f"]
-        ),
-        "jac_g": casadi.Function("jac_g", [y, x], [rows, casadi.jacobian(rows, y)], names, ["g", "jac_g"]),
-        "hess_lag": casadi.Function(
-            "hess_lag", [y, x, weight, multipliers], [curvature], [*names, "lam_f", "lam_g"], ["hess"]
-        ),
-    }

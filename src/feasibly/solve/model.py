@@ -5,8 +5,9 @@ Everything here is a CasADi function or a NumPy array, so that it can be sent to
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import casadi
@@ -17,7 +18,7 @@ from feasibly.solve.records import Array
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
 
-_FUNCTIONS = ("nlp", "slim", "full", "fixed")
+_FUNCTIONS = ("values", "thin", "wide")
 _LARGEST_GRADIENT = 100.0
 """Objective and rows with larger gradients at the start are scaled down to this, as IPOPT does by default."""
 
@@ -27,10 +28,11 @@ class Model:
     """A problem without Python functions.
 
     Attributes:
-        nlp: `(y, x) -> (objective, [equality; inequality])`, unscaled, for IPOPT.
-        slim: `(free y, x, nu, z) -> (objective, equality, inequality, gradient of the Lagrangian)`, scaled.
-        full: the same, then the Jacobians of both and the Hessian of the Lagrangian.
-        fixed: `(y, x, nu, z) ->` the scaled Lagrangian's gradient over the outputs that cannot vary.
+        values: `(y, copies, x) -> (objective, [equality; inequality])`, unscaled; `copies` are `y[places]`.
+        thin: `(y, copies, x, weight, nu, z) -> (objective, rows, gradient over y of the Lagrangian)` with the objective
+            multiplied by `weight`.
+        wide: the same, then the Jacobians of equalities and inequalities and the Hessian of the Lagrangian, over y.
+        places: which output each copy is of.
         lower, upper: of all outputs; those of the nominal input where they are functions of the input.
         start: of all outputs.
         nominal: the usual input.
@@ -39,10 +41,10 @@ class Model:
             bounds meet is held there, and its variable, on which nothing depends, roams between `search_at` bounds.
     """
 
-    nlp: Any
-    slim: Any
-    full: Any
-    fixed: Any
+    values: Any
+    thin: Any
+    wide: Any
+    places: np.ndarray
     lower: Array
     upper: Array
     start: Array
@@ -51,6 +53,84 @@ class Model:
     n_equalities: int
     n_inequalities: int
     bounds: Any = None
+
+    @functools.cached_property
+    def nlp(self) -> Any:
+        """`(y, x) -> (objective, [equality; inequality])`, unscaled, for IPOPT."""
+        y, x = casadi.SX.sym("y", len(self.lower)), casadi.SX.sym("x", len(self.nominal))
+        return casadi.Function("nlp", [y, x], self.values(y, self.copies(y), x), ["x", "p"], ["f", "g"])
+
+    @functools.cached_property
+    def slim(self) -> Any:
+        """`(free y, x, nu, z) -> (objective, equality, inequality, gradient of the Lagrangian)`, scaled."""
+        symbols, whole, alive, weights = self._scaled_symbols()
+        found = self.thin(whole, self.copies(whole), symbols[1], *weights)
+        return casadi.Function("slim", symbols, self._scaled(found, alive))
+
+    @functools.cached_property
+    def full(self) -> Any:
+        """The same, then the Jacobians of both and the Hessian of the Lagrangian."""
+        symbols, whole, alive, weights = self._scaled_symbols()
+        found = self.wide(whole, self.copies(whole), symbols[1], *weights)
+        free = self.free.tolist()
+        jacobians = [part[:, free] for part in found[3:5]]
+        curvature = found[5][free, free]
+        if alive is not None:
+            jacobians = [_weighted(part, None, alive) for part in jacobians]
+            curvature = _weighted(curvature, alive, alive)
+        scales = self.equality_scale, self.inequality_scale
+        jacobians = [
+            _weighted(part, casadi.DM(scale), None) for part, scale in zip(jacobians, scales, strict=True)
+        ]
+        return casadi.Function("full", symbols, [*self._scaled(found, alive), *jacobians, curvature])
+
+    @functools.cached_property
+    def fixed(self) -> Any:
+        """`(y, x, nu, z) ->` the scaled Lagrangian's gradient over the outputs that cannot vary."""
+        y = casadi.MX.sym("y", len(self.lower))
+        _, x, nu, z = symbols = self._symbols()
+        slope = self.thin(y, self.copies(y), x, *self._weights(nu, z))[2]
+        return casadi.Function("fixed", [y, *symbols[1:]], [slope[self.fixed_outputs.tolist(), 0]])
+
+    def copies(self, y: Any) -> Any:
+        """The copies of outputs that `values`, `thin` and `wide` take beside them."""
+        return casadi.reshape(y[self.places.tolist()], len(self.places), 1)
+
+    def _symbols(self) -> list[Any]:
+        sizes = len(self.free), len(self.nominal), self.n_equalities, self.n_inequalities
+        return [casadi.MX.sym(name, size) for name, size in zip(("y", "x", "nu", "z"), sizes, strict=True)]
+
+    def _weights(self, nu: Any, z: Any) -> tuple[Any, Any, Any]:
+        """What objective and rows count in the scaled Lagrangian."""
+        return self.objective_scale, self.equality_scale * nu, self.inequality_scale * z
+
+    def _scaled_symbols(self) -> tuple[list[Any], Any, Any, tuple[Any, Any, Any]]:
+        """Symbols of `slim` and `full`, all outputs, whether each free one is one for this input, and the weights.
+
+        The solver's own functions know the free outputs only.
+        """
+        v, x, nu, z = symbols = self._symbols()
+        free = self.free
+        held = np.where(self.lower < self.upper, 0.0, self.lower)
+        pattern = casadi.Sparsity.triplet(len(self.lower), len(free), free.tolist(), list(range(len(free))))
+        among = casadi.DM(pattern, 1.0)
+        if self.bounds is None:
+            return symbols, casadi.mtimes(among, v) + held, None, self._weights(nu, z)
+        low, high = self.bounds(x)
+        open_ = (low < high) * casadi.DM((self.lower < self.upper).astype(np.float64))
+        whole = casadi.if_else(open_, casadi.mtimes(among, v), low)
+        return symbols, whole, open_[free.tolist(), 0], self._weights(nu, z)
+
+    def _scaled(self, found: Any, alive: Any) -> list[Any]:
+        """The outputs of `slim` from those of `thin` or `wide`."""
+        ne = self.n_equalities
+        slope = found[2][self.free.tolist(), 0]
+        return [
+            self.objective_scale * found[0],
+            self.equality_scale * found[1][:ne, 0],
+            self.inequality_scale * found[1][ne:, 0],
+            slope if alive is None else alive * slope,
+        ]
 
     def bounds_at(self, x: Array) -> tuple[Array, Array]:
         """The bounds of one input."""
@@ -101,7 +181,8 @@ class Model:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The model as plain arrays; `from_arrays` is the way back."""
-        packed = {name: getattr(self, name) for name in ("lower", "upper", "start", "nominal", "scale")}
+        names = ("lower", "upper", "start", "nominal", "scale", "places")
+        packed = {name: getattr(self, name) for name in names}
         packed["sizes"] = np.array([self.n_equalities, self.n_inequalities])
         for name in _FUNCTIONS:
             packed[name] = np.frombuffer(getattr(self, name).serialize().encode("latin-1"), np.uint8)
@@ -120,6 +201,7 @@ class Model:
         equalities, inequalities = (int(size) for size in arrays["sizes"])
         return cls(
             **functions,
+            places=arrays["places"],
             lower=arrays["lower"],
             upper=arrays["upper"],
             start=arrays["start"],
@@ -143,11 +225,10 @@ def build_model(problem: Problem) -> Model:
     if problem.limits.functions is not None:
         ends = [translate_function(bound, made.x) for bound in problem.limits.functions]
         bounds = casadi.Function("bounds", [made.x], ends)
-    # Shared subexpressions first: derivatives of each copy would be copies again.
-    objective, equality, inequality = casadi.cse([made.objective, made.equality, made.inequality])
-    rows = casadi.vertcat(equality, inequality)
+    rows = casadi.vertcat(made.equality, made.inequality)
     return complete(
-        casadi.Function("nlp", [made.y, made.x], [objective, rows], ["x", "p"], ["f", "g"]),
+        casadi.Function("values", [made.y, made.copies, made.x], [made.objective, rows]),
+        places=made.places,
         lower=problem.limits.usual[0],
         upper=problem.limits.usual[1],
         start=problem.start,
@@ -159,8 +240,9 @@ def build_model(problem: Problem) -> Model:
 
 
 def complete(
-    nlp: Any,
+    values: Any,
     *,
+    places: np.ndarray,
     lower: Array,
     upper: Array,
     start: Array,
@@ -170,54 +252,65 @@ def complete(
     scale: Array | None = None,
     bounds: Any = None,
 ) -> Model:
-    """The model of an `nlp` function, differentiated; scaled by its gradients at the start unless told."""
-    y, x = casadi.SX.sym("y", len(lower)), casadi.SX.sym("x", len(nominal))
-    objective, rows = nlp(y, x)
-    free, fixed = (np.flatnonzero(test).tolist() for test in (lower < upper, lower >= upper))
-    fixed = fixed if bounds is None else list(range(len(lower)))
-    if scale is None:
-        # The objective apart: a dense row among sparse ones spoils the colouring of their Jacobian.
-        slopes = casadi.Function(
-            "slopes", [y, x], [casadi.gradient(objective, y).T, casadi.jacobian(rows, y)]
-        )
-        parts = [part.sparse().tocsc()[:, free] for part in slopes(start, nominal)]
-        scale = np.concatenate([_scale(part) for part in parts])
-    objective = float(scale[0]) * objective
-    rows = casadi.DM(scale[1:]) * rows if n_equalities + n_inequalities else rows
+    """The model of a `values` function, differentiated; scaled by its gradients at the start unless told."""
+    n = len(lower)
+    y, x, copies = (
+        casadi.SX.sym(name, size) for name, size in (("y", n), ("x", len(nominal)), ("copies", len(places)))
+    )
+    objective, rows = values(y, copies, x)
+    variable = casadi.vertcat(y, copies)
+    pattern = casadi.Sparsity.triplet(len(places), n, list(range(len(places))), places.tolist())
+    gathered = casadi.vertcat(casadi.DM.eye(n), casadi.DM(pattern, 1.0))
+    # Equalities apart: what sums over many branches would spoil the colouring of what belongs to one.
+    jacobians = [
+        casadi.mtimes(casadi.jacobian(part, variable), gathered)
+        for part in (rows[:n_equalities, 0], rows[n_equalities:, 0])
+    ]
+    weight = casadi.SX.sym("weight")
     nu, z = casadi.SX.sym("nu", n_equalities), casadi.SX.sym("z", n_inequalities)
-    lagrangian = objective + casadi.dot(casadi.vertcat(nu, z), rows)
-    pull = casadi.Function("fixed", [y, x, nu, z], [casadi.densify(casadi.gradient(lagrangian, y)[fixed, 0])])
-
-    # The solver's own functions know the free outputs only; the others are constants and fold away.
-    variable = casadi.SX.sym("y", len(free))
-    whole = casadi.SX(casadi.DM(lower))
-    whole[free, 0] = variable
-    if bounds is not None:
-        low, high = bounds(x)
-        whole[free, 0] = casadi.if_else(low >= high, low, whole)[free, 0]
-        rest = np.setdiff1d(np.arange(len(lower)), free).tolist()
-        whole[rest, 0] = low[rest, 0]
-    together = casadi.Function("together", [y, x, nu, z], [objective, rows, lagrangian])
-    objective, rows, lagrangian = together(whole, x, nu, z)
-    equality, inequality = rows[:n_equalities, 0], rows[n_equalities:, 0]
+    lagrangian = weight * objective + casadi.dot(casadi.vertcat(nu, z), rows)
     slope = casadi.densify(casadi.gradient(lagrangian, variable))
-    slim = [objective, equality, inequality, slope]
-    jacobians = [casadi.jacobian(equality, variable), casadi.jacobian(inequality, variable)]
     curvature = casadi.jacobian(slope, variable, {"symmetric": True})
-    return Model(
-        nlp=nlp,
-        slim=casadi.Function("slim", [variable, x, nu, z], slim),
-        full=casadi.Function("full", [variable, x, nu, z], [*slim, *jacobians, curvature]),
-        fixed=pull,
+    curvature = casadi.mtimes(casadi.mtimes(gathered.T, curvature), gathered)
+    inputs = [y, copies, x, weight, nu, z]
+    thin = [objective, rows, casadi.densify(casadi.mtimes(gathered.T, slope))]
+    made = Model(
+        values=values,
+        thin=casadi.Function("thin", inputs, thin),
+        wide=casadi.Function("wide", inputs, [*thin, *jacobians, curvature]),
+        places=places,
         lower=lower,
         upper=upper,
         start=start,
         nominal=nominal,
-        scale=scale,
+        scale=np.ones(1 + n_equalities + n_inequalities) if scale is None else scale,
         n_equalities=n_equalities,
         n_inequalities=n_inequalities,
         bounds=bounds,
     )
+    return made if scale is not None else replace(made, scale=_scale_of(made))
+
+
+def _weighted(matrix: Any, rows: Any, columns: Any) -> Any:
+    """A sparse matrix with its rows or columns multiplied by the entries of a vector."""
+    pattern = matrix.sparsity()
+    if not pattern.nnz():
+        return matrix
+    entries = casadi.vec(matrix.nz[:])
+    if rows is not None:
+        entries = entries * rows[pattern.row(), 0]
+    if columns is not None:
+        entries = entries * columns[pattern.get_col(), 0]
+    return type(matrix)(pattern, entries)
+
+
+def _scale_of(model: Model) -> Array:
+    """What brings the largest entry of each gradient at the start down to `_LARGEST_GRADIENT`; objective first."""
+    start, free = model.start, model.free
+    nothing = np.zeros(model.n_equalities), np.zeros(model.n_inequalities)
+    _, _, slope, *jacobians, _ = model.wide(start, start[model.places], model.nominal, 1.0, *nothing)
+    parts = [slope.sparse().tocsc().T, *(part.sparse().tocsc() for part in jacobians)]
+    return np.concatenate([_scale(part.tocsc()[:, free]) for part in parts])
 
 
 def _scale(slopes: Any) -> Array:

@@ -24,6 +24,7 @@ class Ranges:
 
     def __init__(self, model: Model) -> None:
         y, x = casadi.SX.sym("y", len(model.lower)), casadi.SX.sym("x", len(model.nominal))
+        self._model = model
         objective, rows = model.nlp(y, x)
         ne, self._ni = model.n_equalities, model.n_inequalities
         groups = _find_groups(rows[ne:, 0], y) if self._ni else []
@@ -32,7 +33,7 @@ class Ranges:
         self._sign = np.array([sign for members in groups for _, sign in members], dtype=np.float64)
         self._alone = np.setdiff1d(np.arange(self._ni), self._row)
         self._sizes = ne, len(self._alone), len(groups)
-        heads = np.unique(self._group, return_index=True)[1].tolist()
+        self._heads = heads = np.unique(self._group, return_index=True)[1].tolist()
         # What is left of a linear row at y = 0 depends on x alone, and goes to the other side.
         members = rows[(ne + self._row).tolist(), 0]
         rest = casadi.substitute(members, y, casadi.DM.zeros(len(model.lower)))
@@ -41,6 +42,41 @@ class Ranges:
         kept = rows[[*range(ne), *(ne + self._alone).tolist()], 0]
         every = casadi.vertcat(kept, linear) if groups else kept
         self.nlp = casadi.Function("nlp", [y, x], [objective, every], ["x", "p"], ["f", "g"])
+
+    def derivatives(self) -> dict[str, Any]:
+        """What IPOPT asks for, from the derivatives that the model has."""
+        model = self._model
+        ne, alone, joined = self._sizes
+        sizes = len(model.lower), len(model.nominal), 1, ne + alone + joined
+        y, x, weight, multipliers = (
+            casadi.MX.sym(name, size) for name, size in zip(("y", "x", "lam_f", "lam_g"), sizes, strict=True)
+        )
+        objective, rows = self.nlp(y, x)
+        z = casadi.MX.zeros(self._ni)
+        if alone:
+            z[self._alone.tolist()] = multipliers[
+                ne : ne + alone, 0
+            ]  # joined rows are linear and do not curve
+        copies, nothing = model.copies(y), (1.0, np.zeros(ne), np.zeros(self._ni))
+        curvature = model.wide(y, copies, x, weight, multipliers[:ne, 0], z)[5]
+        equality, inequality, _ = model.wide(y, copies, x, *nothing)[3:]
+        parts = [equality, inequality[self._alone.tolist(), :]]
+        if joined:
+            signs = casadi.diag(casadi.DM(self._sign[self._heads]))
+            parts.append(casadi.mtimes(signs, inequality[self._row[self._heads].tolist(), :]))
+        slope = model.thin(y, copies, x, *nothing)[2]
+        names = ["x", "p"]
+        return {
+            "grad_f": casadi.Function("grad_f", [y, x], [objective, slope], names, ["f", "grad_f"]),
+            "jac_g": casadi.Function("jac_g", [y, x], [rows, casadi.vertcat(*parts)], names, ["g", "jac_g"]),
+            "hess_lag": casadi.Function(
+                "hess_lag",
+                [y, x, weight, multipliers],
+                [casadi.triu(curvature)],
+                [*names, "lam_f", "lam_g"],
+                ["hess"],
+            ),
+        }
 
     def bounds(self, x: Array) -> tuple[Array, Array]:
         """Lower and upper bounds of the rows for one input."""

@@ -8,14 +8,17 @@ and custom derivative rules are unrolled. CasADi then differentiates the value t
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import casadi
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from feasibly.precision import double, twin
 from feasibly.problem.core import Function, Problem
@@ -50,10 +53,17 @@ class TranslationError(FeasiblyError):
 
 @dataclass(frozen=True)
 class Expressions:
-    """A problem as CasADi expressions: `x` the parameter, `y` the variable, and what is made of them."""
+    """A problem as CasADi expressions: `x` the parameter, `y` the variable, and what is made of them.
+
+    Where an output is used in many places (the voltage of a bus, by every branch there), each has a `copy` of its own;
+    `places` says of which output. Expressions in copies have derivatives with few entries a row, which a handful of
+    sweeps find; those of the outputs themselves are sums of them.
+    """
 
     x: Any
     y: Any
+    copies: Any
+    places: NDArray[np.int64]
     objective: Any
     equality: Any
     inequality: Any
@@ -68,16 +78,62 @@ def translate(problem: Problem) -> Expressions:
     x = casadi.SX.sym("x", problem.n_inputs)
     y = casadi.SX.sym("y", problem.n_outputs)
 
+    sharing = _Sharing(Symbolic(y, (problem.n_outputs,), np.arange(problem.n_outputs)))
+    token = _SHARING.set(sharing)
+
     def column(function: Function | None) -> Any:
         return casadi.SX(0, 1) if function is None else translate_function(function, x, y)
 
+    try:
+        parts = [column(part) for part in (problem.objective, problem.equality, problem.inequality)]
+    finally:
+        _SHARING.reset(token)
     return Expressions(
-        x=x,
-        y=y,
-        objective=column(problem.objective),
-        equality=column(problem.equality),
-        inequality=column(problem.inequality),
+        x,
+        y,
+        casadi.vertcat(casadi.SX(0, 1), *sharing.copies),
+        np.concatenate([np.zeros(0, dtype=np.int64), *sharing.places]),
+        *parts,
     )
+
+
+@dataclass(eq=False)
+class _Sharing:
+    """What the functions of one problem have in common: operations on the same values, and copies of outputs."""
+
+    variable: Symbolic
+    copies: list[Any] = field(default_factory=list)
+    places: list[NDArray[np.int64]] = field(default_factory=list)
+    known: dict[Any, tuple[list[Value], list[Value]]] = field(default_factory=dict)
+
+    def key(self, equation: Any, values: list[Value]) -> Any:
+        """The same for operations that give the same; operands are kept in `known`, so no address comes twice."""
+        parts = [
+            id(value.column) if isinstance(value, Symbolic) else (value.shape, _digest(value))
+            for value in values
+        ]
+        shapes = tuple(value.shape for value in values)
+        return equation.primitive.name, str(equation.params), shapes, tuple(parts)
+
+    def copied(self, results: list[Value]) -> list[Value]:
+        """Results of a gather, outputs that come more than once replaced by copies."""
+        return [self._copy(result) for result in results]
+
+    def _copy(self, result: Value) -> Value:
+        if isinstance(result, np.ndarray) or result.places is None:
+            return result
+        if len(np.unique(result.places)) == len(result.places):
+            return result
+        self.copies.append(casadi.SX.sym("copy", len(result.places)))
+        self.places.append(result.places)
+        return Symbolic(self.copies[-1], result.shape)
+
+
+_SHARING: ContextVar[_Sharing | None] = ContextVar("sharing", default=None)
+
+
+def _digest(value: NDArray[Any]) -> bytes:
+    return value.tobytes() if value.nbytes <= 64 else hashlib.sha256(np.ascontiguousarray(value).data).digest()
 
 
 def translate_function(function: Callable[..., Any], *columns: Any) -> Any:
@@ -88,7 +144,13 @@ def translate_function(function: Callable[..., Any], *columns: Any) -> Any:
     with double():
         shapes = [jax.ShapeDtypeStruct((column.shape[0],), np.float64) for column in columns]
         closed = jax.make_jaxpr(twin(function))(*shapes)
-        operands = [Symbolic(casadi.densify(column), (column.shape[0],)) for column in columns]
+        sharing = _SHARING.get()
+        operands = [
+            sharing.variable
+            if sharing is not None and column is sharing.variable.column
+            else Symbolic(column if column.is_dense() else casadi.densify(column), (column.shape[0],))
+            for column in columns
+        ]
         results = replay(closed, operands, _apply, np.asarray)
     return as_column(results[0])
 
@@ -112,6 +174,19 @@ def _apply(equation: Any, values: list[Value]) -> list[Value]:
         raise TranslationError(refusal.primitive, source_line(equation), refusal.reason) from None
     if is_known(*values):
         return _evaluate(equation, values)
+    sharing = _SHARING.get()
+    if sharing is None:
+        return _symbolic(equation, values)
+    key = sharing.key(equation, values)
+    if key not in sharing.known:
+        results = _symbolic(equation, values)
+        sharing.known[key] = values, sharing.copied(results) if name == "gather" else results
+    return sharing.known[key][1]
+
+
+def _symbolic(equation: Any, values: list[Value]) -> list[Value]:
+    """An equation with an operand that depends on the problem's inputs or outputs."""
+    name = equation.primitive.name
     _refuse_other_numbers(equation)
     try:
         if name in MOVEMENT:
