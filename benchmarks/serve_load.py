@@ -165,7 +165,9 @@ def load(server: Server, model: Path, seconds: float, rate: float) -> dict[str, 
     )  # nobody's first second is anybody's measure
     before, cpu = _metrics(server.port), server.cpu_seconds
     began = time.perf_counter()
+    before_own = time.process_time()
     latencies, statuses, memory = asyncio.run(_load(server, requests, seconds, rate))
+    own = time.process_time() - before_own
     spent = time.perf_counter() - began
     after = _metrics(server.port)
     phases = {
@@ -181,6 +183,8 @@ def load(server: Server, model: Path, seconds: float, rate: float) -> dict[str, 
         "requests_per_second": len(latencies) / spent,
         "failed": sum(count for status, count in statuses.items() if status != 200),
         "statuses": statuses,
+        "client_cpu_ms_a_request": 1e3 * own / len(latencies),
+        "server_cpu_ms_a_request": 1e3 * (server.cpu_seconds - cpu) / len(latencies),
         "latency_ms": {f"p{q}": float(np.percentile(ms, q)) for q in (50, 90, 95, 99, 99.9)}
         | {"max": float(ms.max())},
         "phases_ms_mean": phases | {"elsewhere": float(ms.mean()) - sum(phases.values())},

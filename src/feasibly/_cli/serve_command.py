@@ -57,11 +57,13 @@ def serve(
     ] = 30.0,
     batch: Annotated[
         int, typer.Option("--batch", metavar="N", min=1, help="The most rows answered at once.")
-    ] = 128,
+    ] = 64,
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache", metavar="FOLDER", help="Keeps compiled code, so that the next start is quick."
+            "--cache",
+            metavar="FOLDER",
+            help="Keeps compiled code and drawings, so that the next start is quick.",
         ),
     ] = None,
 ) -> None:

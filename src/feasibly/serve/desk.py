@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from feasibly.problem.errors import FeasiblyError
 from feasibly.serve.batching import Batcher
+from feasibly.serve.drawings import Drawings
 from feasibly.serve.limits import Limits
 from feasibly.serve.meters import Meters
 from feasibly.serve.refusal import Refused
@@ -21,9 +22,10 @@ log = logging.getLogger("feasibly.serve")
 class Desk:
     """Made once a server."""
 
-    def __init__(self, shelf: Shelf, limits: Limits) -> None:
+    def __init__(self, shelf: Shelf, limits: Limits, drawings: Drawings | None = None) -> None:
         self.shelf = shelf
         self.limits = limits
+        self.drawings = drawings or Drawings()
         self.meters = Meters()
         self.batcher = Batcher(limits, self.meters)
         self.meters.waiting.set_function(lambda: self.batcher.waiting)
@@ -89,6 +91,7 @@ class Desk:
                 self.shelf.loading.discard(name)
             self.shelf.put(served)
             self.meters.loaded.labels(name).set(1)
+            threading.Thread(target=served.warm_alone, name=f"warming {name}", daemon=True).start()
 
     def unload(self, name: str) -> None:
         """Let go of a model."""

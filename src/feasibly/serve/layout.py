@@ -19,8 +19,8 @@ STEPS = 40
 MOST_REGIONS = 8
 
 
-def place(grid: Grid) -> tuple[Array, str]:
-    """Positions `(buses, 2)` in the unit square, and what they are: `coordinates` or `layout`."""
+def from_coordinates(grid: Grid) -> Array | None:
+    """Positions `(buses, 2)` in the unit square where the file says where most buses are."""
     complete = grid.position.shape == (grid.n_buses, 2)
     known = np.asarray(np.isfinite(grid.position).all(axis=1)) if complete else np.zeros(0, dtype=bool)
     if (
@@ -28,11 +28,16 @@ def place(grid: Grid) -> tuple[Array, str]:
         and known.mean() >= 0.9
         and len(np.unique(grid.position[known], axis=0)) > 0.5 * grid.n_buses
     ):
-        return _fit(_from_coordinates(grid, known)), "coordinates"
+        return _fit(_on_the_map(grid, known))
+    return None
+
+
+def from_network(grid: Grid) -> Array:
+    """Positions `(buses, 2)` in the unit square from the network alone."""
     drawn = _from_distances(grid)
     if np.ptp(drawn[:, 1]) > np.ptp(drawn[:, 0]):  # screens are wide
         drawn = drawn[:, ::-1]
-    return _fit(drawn), "layout"
+    return _fit(drawn)
 
 
 def regions(grid: Grid) -> tuple[Ints, list[str], str]:
@@ -57,7 +62,7 @@ def regions(grid: Grid) -> tuple[Ints, list[str], str]:
     return owner, [f"Region {chr(ord('A') + number)}" for number in range(count)], "network"
 
 
-def _from_coordinates(grid: Grid, known: NDArray[np.bool_]) -> Array:
+def _on_the_map(grid: Grid, known: NDArray[np.bool_]) -> Array:
     """Longitude shrunk to its length at this latitude; a bus without coordinates lies among its neighbours."""
     position = np.array(grid.position, dtype=np.float64)
     graph = _graph(grid)

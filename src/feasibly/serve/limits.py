@@ -20,9 +20,8 @@ class Limits:
     """Waiting at any time, for all models. Beyond that an answer would come too late to be of use: 429."""
     seconds: float = 30.0
     """From the first byte to the answer; then 503, and what has not begun is not begun."""
-    batch_rows: int = 128
-    """Answered at once. More than this would need programs of another width, half of them again as long to start, and
-    would gain a fifth."""
+    batch_rows: int = 64
+    """Answered at once. Wider programs would take half as long again to start with, and gain a fifth."""
     stopping_seconds: float = 30.0
     """To finish what was taken, after being asked to stop."""
 

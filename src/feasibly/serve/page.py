@@ -52,7 +52,7 @@ def routes(desk: Desk) -> list[Route]:
 
     async def show(request: Request) -> Response:
         served = desk.find(request.path_params["name"])
-        return as_json(detail(served) | await asyncio.to_thread(scene, served))
+        return as_json(detail(served) | await asyncio.to_thread(scene, served, desk.drawings))
 
     async def answer(request: Request) -> Response:
         began = time.perf_counter()

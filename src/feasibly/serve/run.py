@@ -50,12 +50,14 @@ def serve(
         hosts: further names the server goes by.
         origins: pages elsewhere that may ask.
         limits: of a request and of the queue.
-        cache: a folder for compiled code, so that the next start is quick; that of the user unless told.
+        cache: a folder for compiled code and drawings of grids, so that the next start is quick; that of the user
+            unless told.
         started: called with the address once the server listens.
     """
     _set_up(cache)
     from feasibly.serve.app import build_app
     from feasibly.serve.desk import Desk
+    from feasibly.serve.drawings import Drawings
     from feasibly.serve.guard import read_token
     from feasibly.serve.shelf import WARM, Shelf
 
@@ -72,7 +74,8 @@ def serve(
         troubles.append(error)
         server.should_exit = True
 
-    desk = Desk(shelf, limits)
+    drawings = (Path(cache) if cache is not None else _cache_home() / "feasibly") / "drawings"
+    desk = Desk(shelf, limits, Drawings(drawings))
     own = [] if _is_address(host) else [host]
     app = build_app(desk, failed, hosts=[*own, *hosts], origins=origins, token=token)
     config = uvicorn.Config(

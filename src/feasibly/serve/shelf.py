@@ -23,6 +23,7 @@ from feasibly.problem.sampling import sample
 from feasibly.proof import prove
 from feasibly.proxy import Proxy
 from feasibly.serve.batching import How
+from feasibly.serve.pieces import split
 from feasibly.serve.refusal import Refused
 
 Array = NDArray[np.float64]
@@ -30,8 +31,9 @@ Ints = NDArray[np.int64]
 
 log = logging.getLogger("feasibly.serve")
 
-WARM = (1, 16, 64)
-"""Rows asked for before a model counts as ready: a size of each kind that answering compiles code for."""
+WARM = (16, 64)
+"""Rows asked for before a model counts as ready: a size of each kind that answering compiles code for. One row alone
+has a program of its own, made once the model is in service; until then it is answered as two."""
 PATIENCE = 2.0
 """Usual times of a batch after which rows that have not come to rest are left to the other worker."""
 SHORTEST_PATIENCE = 0.01
@@ -53,6 +55,7 @@ class Served:
         """Seconds that a batch takes, by the binary logarithm of its rows; a running mean."""
         self.digest = proxy.digest()
         self.warm_seconds = float("nan")
+        self._alone = False
         self.position = {name: i for i, name in enumerate(self.problem.input_names)}
         self._making, self._no_prover = threading.Lock(), ""
         self._maker: threading.Thread | None = None
@@ -75,14 +78,17 @@ class Served:
 
     def attempt(self, x: Array, how: How) -> tuple[Answer, Ints]:
         """Answer what can be in about the usual time for so many rows; the others are named."""
+        if len(x) == 1 and not self._alone:
+            found, left = self.attempt(np.repeat(x, 2, axis=0), how)
+            return split(found, (1, 1))[0], left[:1]
         began = time.monotonic()
         size = max(len(x) - 1, 0).bit_length()
         usual = self._usual.get(size, FIRST_PATIENCE)
         found = self._ask(x, how, hurry=began + max(PATIENCE * usual, SHORTEST_PATIENCE))
         took = time.monotonic() - began
         self._usual[size] = took if size not in self._usual else usual + (took - usual) / REMEMBERED
-        left = [i for i, level in enumerate(found.level) if not level]
-        return found, np.array(left, dtype=np.int64)
+        unfinished = [i for i, level in enumerate(found.level) if not level]
+        return found, np.array(unfinished, dtype=np.int64)
 
     def _ask(self, x: Array, how: How, **more: Any) -> Answer:
         rows, _ = self.problem.check_rows(np.asarray(x, dtype=np.float64))
@@ -140,11 +146,21 @@ class Served:
         """Compile what answering needs, by answering batches of these sizes; then see how long they take."""
         began = time.perf_counter()
         for rows in sizes:
-            x = sample(self.problem, rows)
-            self.attempt(x, How())
-            self._usual.clear()
-            self.attempt(x, How())
+            if rows == 1:
+                self.warm_alone()
+            else:
+                self._try_out(rows)
         self.warm_seconds = time.perf_counter() - began
+
+    def warm_alone(self) -> None:
+        """Compile what one row alone needs, and use it from then on."""
+        self._try_out(1)
+        self._alone = True
+
+    def _try_out(self, rows: int) -> None:
+        x = sample(self.problem, rows)
+        self._ask(x, How(), hurry=time.monotonic())
+        self.attempt(x, How())
 
     @property
     def range(self) -> tuple[Array, Array]:

@@ -13,7 +13,8 @@ from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.flows import limits
 from feasibly.problem.grid import Grid
-from feasibly.serve.layout import place, regions
+from feasibly.serve.drawings import Drawings
+from feasibly.serve.layout import regions
 
 if TYPE_CHECKING:
     from feasibly.serve.shelf import Served
@@ -26,16 +27,16 @@ BINDING = 200
 _drawing = threading.Lock()
 
 
-def scene(served: Served) -> dict[str, Any]:
+def scene(served: Served, drawings: Drawings) -> dict[str, Any]:
     """Everything about a model that does not change with its inputs; worked out once."""
     with _drawing:
         if "scene" not in served.page:
-            served.page["scene"] = _scene(served)
+            served.page["scene"] = _scene(served, drawings)
         found: dict[str, Any] = served.page["scene"]
     return found
 
 
-def _scene(served: Served) -> dict[str, Any]:
+def _scene(served: Served, drawings: Drawings) -> dict[str, Any]:
     problem, grid = served.problem, served.grid
     slices = getattr(problem, "inputs", None) or {}
     parts = {name: [where.start, where.stop] for name, where in slices.items()}
@@ -48,7 +49,7 @@ def _scene(served: Served) -> dict[str, Any]:
         }
     if not parts:
         parts = {"pd": [0, grid.n_loads], "qd": [grid.n_loads, 2 * grid.n_loads]}
-    position, how = place(grid)
+    position, how = drawings.place(grid)
     area, names, source = regions(grid)
     return {
         "inputs": parts,
