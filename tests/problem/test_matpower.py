@@ -154,8 +154,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "DC grid by its other names": ("mpc.busdc = [1 2];\nmpc.convdc = [1 2];", "mpc.busdc (line 22), mpc.convdc"),
     "three phases": ("mpc.bus3p = [1 2];", "mpc.bus3p (line 22): a three-phase part of the grid"),
-    "interfaces": ("mpc.if.map = [1 2];\nmpc.if.lims = [1 2 3];", "mpc.if: limits on flows between areas"),
-    "user constraints": ("mpc.A = [1 2];\nmpc.l = [0 0];", "mpc.A (line 22), mpc.l (line 23): constraints or"),
     "an unknown table": ("mpc.whatever = [1 2; 3 4];", "mpc.whatever (line 22): not known here"),
     "unknown bus type": ("mpc.bus(2, 2) = 7;", "mpc.bus (line 4), row 2: the bus type must be 1, 2, 3 or 4, got 7"),
     "no whole bus number": ("mpc.bus(2, 1) = 2.5;", "row 2: the bus number must be a whole number, got 2.5"),

@@ -18,7 +18,7 @@ KEPT = ("id", "row", "name", "scenario", "time", "timestamp", "date", "datetime"
 """Columns of an input file that say which row is which: they come back first in the file of answers."""
 
 _POWERS = {"pd": "mw", "qd": "mvar", "pg": "mw", "qg": "mvar", "pdc_from": "mw", "pdc_to": "mw", "qdc_from": "mvar",
-           "qdc_to": "mvar", "plink": "mw", "qlink": "mvar", "rating": "mva"}  # fmt: skip
+           "qdc_to": "mvar", "plink": "mw", "qlink": "mvar", "reserve": "mw", "rating": "mva"}  # fmt: skip
 _FLOWS = {"p_from": "mw", "q_from": "mvar", "p_to": "mw", "q_to": "mvar"}
 
 

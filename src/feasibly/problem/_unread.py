@@ -25,7 +25,7 @@ _PASSED_OVER = re.compile(
 )
 _HARMLESS = re.compile(
     r"`(res_\w+|\w*geodata|measurement|controller|group\w*|characteristic\w*|output_writer)`"
-    r"|PSS/E (AREA|ZONE|OWNER|INTER-?AREA|MULTI-?SECTION)|rate_[bc]|rating|long_name|substation",
+    r"|rate_[bc]|rating|long_name|substation",
     re.IGNORECASE,
 )
 """What reading may pass over: results, maps, names, and ratings that are not used here."""
@@ -36,14 +36,10 @@ def look_again(path: Path, network: Any) -> tuple[list[Fault], float | None]:
 
     - PowerModels: a value that is missing or is not a number would be read as zero; current limits are handed
       on as they stand, per unit where the file says that it is and MVA elsewhere; costs of DC lines are dropped.
-    - PSS/E: a first line without a revision is taken for revision 33, whatever follows; DC lines lose what their
-      converters lose and draw.
     """
     if network.source_format == "powermodels-json":
         document = json.loads(path.read_text(encoding="utf-8"))
         return _check_powermodels(document), 1.0 if document.get("per_unit") else None
-    if network.source_format == "psse":
-        return _check_psse(path, network), None
     return [], None
 
 
@@ -58,35 +54,6 @@ def passed_over(diagnostics: Iterable[Any]) -> tuple[list[Fault], list[str]]:
         elif not re.search(r"`res_\w+`", said.message):
             notes.append(f"{said.severity}: {said.message}")
     return faults, notes
-
-
-def where_it_stands(path: Path, reason: str) -> str:
-    """` (line 12)` for a field that powerio names by its place and its text alone."""
-    found = re.search(r'field (\d+) "([^"]*)"', reason)
-    if found is None or not path.is_file():
-        return ""
-    place, text = int(found.group(1)), found.group(2)
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        cells = [cell.strip() for cell in line.split("/")[0].split(",")]
-        if place < len(cells) and cells[place] == text:
-            return f" (line {number}: a number is wanted where {text!r} stands)"
-    return ""
-
-
-def _check_psse(path: Path, network: Any) -> list[Fault]:
-    faults = []
-    first = path.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0].split("/")[0]
-    cells = [cell.strip() for cell in first.split(",")]
-    if len(cells) < 3 or not cells[2].isdigit():
-        what = (
-            "must give the case, the base power and the revision, as in 0, 100.0, 33; older files give none"
-        )
-        faults.append(Fault("line 1", f"{what}, and their columns differ: save it in revision 33"))
-    for row, line in enumerate(network.hvdc, start=1):
-        if line.get("in_service", True):
-            what = "losses and reactive power of its converters cannot be read from this format"
-            faults.append(Fault(f"DC line {row} ({line['from']}-{line['to']})", what))
-    return faults
 
 
 def dc_lines(network: Any) -> Sequence[Mapping[str, Any]]:

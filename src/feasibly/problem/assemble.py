@@ -104,6 +104,8 @@ def assemble(
         gathering.dc_lines(lines, place, fixed_dc, faults)
         gathering.links(links, place)
         gathering.generators(generators, faults, matpower=matpower, reactive=costs is None)
+        if getattr(network, "linear", None) is not None:
+            network.linear.join(gathering, generators, branches, place, faults)
     for i in bent:
         row, g = generators[i]
         found = corners(g["cost"], "cost", f"generator {row} (bus {g['bus']})", faults)

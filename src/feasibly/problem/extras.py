@@ -20,10 +20,21 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Function = Callable[[Any, Any], Any]
 
-BLOCKS = ("pdc_from", "pdc_to", "qdc_from", "qdc_to", "plink", "qlink", "cost_pg", "cost_qg", "cost_pdc")
+BLOCKS = (
+    "pdc_from",
+    "pdc_to",
+    "qdc_from",
+    "qdc_to",
+    "plink",
+    "qlink",
+    "cost_pg",
+    "cost_qg",
+    "cost_pdc",
+    "reserve",
+)
 """Blocks of further outputs in their order: power drawn from the grid into a DC line at its from bus, power it delivers
 at its to bus, reactive power it injects at both; power through a branch without impedance; what a piecewise-linear cost
-comes to, in units of `money`."""
+comes to, in units of `money`; power that a generator holds in reserve."""
 
 CORNERS = BLOCKS.index("cost_pg")
 EQUALITIES = (
@@ -34,14 +45,8 @@ EQUALITIES = (
     "DC line set point",
     "user constraint",
 )
-INEQUALITIES = (
-    "cost segment",
-    "capability curve",
-    "link limit",
-    "user constraint",
-    "interface limit",
-    "reserve",
-)
+INEQUALITIES = ("cost segment", "capability curve", "link limit", "user constraint", "interface limit", "reserve",
+                "reserve zone")  # fmt: skip
 PREFIX = "extra_"
 
 

@@ -75,9 +75,14 @@ def compute_flows(problem: Problem, grid: Grid, x: Array, y: Array) -> Flows:
 
 
 _COMPONENTS = {
-    name: "generator" if name in ("cost_pg", "cost_qg") else "branch" if name.endswith("link") else "DC line"
+    name: "generator"
+    if name in ("cost_pg", "cost_qg", "reserve")
+    else "branch"
+    if name.endswith("link")
+    else "DC line"
     for name in BLOCKS
 }
+_OWNERS = {"user constraint": "constraint", "interface limit": "interface", "reserve zone": "zone"}
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,8 @@ def limits(problem: Problem, grid: Grid | None) -> tuple[list[Limit], list[Limit
         rows += [Limit("branch", int(number), what) for number in grid.branch_id[members]]
     if extras is not None:
         for kind_number, number in zip(extras.less_kind, extras.less_number, strict=True):
-            rows.append(Limit("generator", int(number), INEQUALITIES[kind_number]))
+            what = INEQUALITIES[kind_number]
+            rows.append(Limit(_OWNERS.get(what, "generator"), int(number), what))
         rows += [Limit("branch", int(number), "link limit") for number in extras.disc_number]
     return outputs, rows
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from feasibly.problem._costs import Costs
-from feasibly.problem._unread import look_again, passed_over, where_it_stands
+from feasibly.problem._unread import look_again, passed_over
 from feasibly.problem.assemble import assemble
 from feasibly.problem.errors import FeasiblyError, MissingExtraError, ProblemError
 from feasibly.problem.grid import Grid
 from feasibly.problem.matpower.case import read_matpower
+from feasibly.problem.psse.case import read_psse
 
 Element = Mapping[str, Any]
 
@@ -46,8 +47,8 @@ def read_grid(
         raise FeasiblyError(f"dc_lines must be 'free' or 'fixed', not {dc_lines!r}")
     path, name = _locate(os.fspath(source))
     ignored = [part.strip() for part in ignore.split(",")] if isinstance(ignore, str) else list(ignore)
-    if path.suffix.lower() == ".m":
-        return _read_matpower(path, name, costs, ignored, dc_lines == "fixed")
+    if path.suffix.lower() in (".m", ".raw"):
+        return _read_here(path, name, costs, ignored, dc_lines == "fixed")
     import powerio
 
     try:
@@ -73,9 +74,11 @@ def read_grid(
     )
 
 
-def _read_matpower(path: Path, name: str, costs: Costs | None, ignore: list[str], fixed_dc: bool) -> Grid:
+def _read_here(path: Path, name: str, costs: Costs | None, ignore: list[str], fixed_dc: bool) -> Grid:
+    """The formats that are read here, whole: MATPOWER and PSS/E."""
+    matpower = path.suffix.lower() == ".m"
     try:
-        case = read_matpower(path, ignore)
+        case = (read_matpower if matpower else read_psse)(path, ignore)
     except FileNotFoundError:
         raise FeasiblyError(f"there is no file {str(path)!r}") from None
     except IsADirectoryError:
@@ -85,7 +88,7 @@ def _read_matpower(path: Path, name: str, costs: Costs | None, ignore: list[str]
     if not case.whole:
         raise ProblemError(f"grid {name!r}", case.faults)
     # PGLib-OPF defines its own problem, in which a generator below zero is no load of constant power factor.
-    conventions = not path.stem.startswith("pglib_opf_")
+    conventions = matpower and not path.stem.startswith("pglib_opf_")
     return assemble(
         case.network, name, case.notes, costs, case.faults, fixed_dc=fixed_dc, matpower=conventions
     )
@@ -123,4 +126,4 @@ def _reason(error: Exception, path: Path) -> str:
     first = (str(error).splitlines() or [type(error).__name__])[0]
     if first.startswith("REQUEST.FORMAT.UNKNOWN") and path.is_file():
         return "its format is not known; MATPOWER ends in .m, PSS/E in .raw, PowerModels in .json"
-    return re.sub(r"^[A-Z_]+(\.[A-Z_]+)+: ", "", first) + where_it_stands(path, first)
+    return re.sub(r"^[A-Z_]+(\.[A-Z_]+)+: ", "", first)

@@ -11,14 +11,14 @@ import numpy as np
 
 from feasibly.problem.errors import Fault, FeasiblyError
 from feasibly.problem.matpower.evaluate import Cell, Outcome, Unknown, run
+from feasibly.problem.matpower.linear import TABLES, Linear
+from feasibly.problem.matpower.network import Element, Network
 from feasibly.problem.matpower.parse import parse
 from feasibly.problem.matpower.tokens import MatlabError, Matrix, tokenize
 
-Element = dict[str, Any]
-
 _KINDS = {1: "PQ", 2: "PV", 3: "REF", 4: "ISOLATED"}
 _NEEDED = ("baseMVA", "bus", "gen", "branch")
-_MODELLED = (*_NEEDED, "gencost", "dcline", "dclinecost")
+_MODELLED = (*_NEEDED, "gencost", "dcline", "dclinecost", *TABLES)
 _WIDTHS = {"bus": (13, 17), "gen": (10, 25), "branch": (11, 21), "gencost": (5, None), "dcline": (17, 23)}
 """Columns that a table needs, and those that MATPOWER gives a meaning to."""
 
@@ -33,16 +33,13 @@ _USER = "constraints or costs of the user's own"
 _THREE_PHASE = "a three-phase part of the grid"
 _DC_GRID = "a DC grid"
 _KNOWN = {
-    **dict.fromkeys(("A", "l", "u", "N", "H", "Cw", "fparm", "z0", "zl", "zu", "userfcn", "softlims", "gizmo"), _USER),
+    **dict.fromkeys(("N", "H", "Cw", "fparm", "z0", "zl", "zu", "userfcn", "softlims", "gizmo"), _USER),
     **dict.fromkeys(
         ("bus3p", "line3p", "xfmr3p", "shunt3p", "load3p", "gen3p", "buslink"), _THREE_PHASE
     ),
     **dict.fromkeys(
         ("dcbus", "dcconv", "dcbranch", "busdc", "convdc", "branchdc", "dcpol", "dcgen", "gendc", "loaddc"), _DC_GRID
     ),
-    "if": "limits on flows between areas",
-    "iflims": "limits on flows between areas",
-    "reserves": "reserves",
     "storage": "storage units",
     "switch": "switches",
     "ne_branch": "branches that may be built",
@@ -50,24 +47,6 @@ _KNOWN = {
 }  # fmt: skip
 _STATUS = {"storage": 16, "switch": 6}
 """Where PowerModels' tables say whether an element is in service."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """The elements of a file under the names that powerio gives them: MW, Mvar, degrees, per unit."""
-
-    base_mva: float
-    buses: Sequence[Element] = ()
-    generators: Sequence[Element] = ()
-    loads: Sequence[Element] = ()
-    shunts: Sequence[Element] = ()
-    branches: Sequence[Element] = ()
-    hvdc: Sequence[Element] = ()
-    storage: Sequence[Element] = ()
-    transformers_3w: Sequence[Element] = ()
-    static_var_compensators: Sequence[Element] = ()
-    switches: Sequence[Element] = ()
-    source_format: str = "matpower"
 
 
 @dataclass(frozen=True)
@@ -179,8 +158,9 @@ class _Reader:
             if row[4] or row[5]
         ]
         return Network(
-            base, buses, self.generators(gen), loads, shunts, self.branches(branch), self.dc_lines()
-        )
+            base, buses, self.generators(gen), loads, shunts, self.branches(branch), self.dc_lines(),
+            linear=self.linear(numbers, len(gen)),
+        )  # fmt: skip
 
     # ---- tables ----------------------------------------------------------------------------------------
 
@@ -286,6 +266,29 @@ class _Reader:
             found.append(value > 0)
         return found
 
+    def linear(self, buses: list[int], generators: int) -> Linear | None:
+        """Constraints of the user's own, reserves and interface limits, where the file has any."""
+        found: dict[str, Any] = {}
+        for name in TABLES:
+            value = self.found.get(name)
+            if value is None or _is_empty(value) or not self.prefix:
+                continue
+            kind = dict if name in ("reserves", "if") else np.ndarray
+            if name in self.ignore or (name in ("l", "u") and "A" in self.ignore):
+                self.notes.append(f"{self.where(name)}: left out, as asked")
+            elif isinstance(value, Unknown):
+                self.unknown(name, value)
+            elif not isinstance(value, kind):
+                self.faults.append(Fault(self.where(name), "must be a table of numbers"))
+            else:
+                found[name] = value
+        if "reserves" in found or "if" in found:
+            listed = " and ".join(self.where(name) for name in ("reserves", "if") if name in found)
+            self.notes.append(f"{listed}: modelled, as MATPOWER does once they are switched on")
+        if not found:
+            return None
+        return Linear(buses, generators, found, {name: self.where(name) for name in TABLES})
+
     # ---- elements --------------------------------------------------------------------------------------
 
     def generators(self, gen: Matrix) -> list[Element]:
@@ -295,7 +298,8 @@ class _Reader:
             {
                 "bus": number, "pg": row[1], "qg": row[2], "qmax": row[3], "qmin": row[4], "vg": row[5],
                 "in_service": on,
-                "pmax": row[8], "pmin": row[9], "caps": row[10:16] if len(row) >= 16 else [],
+                "pmax": row[8], "pmin": row[9], "ramp_10": row[17] if len(row) > 17 else 0.0,
+                "caps": row[10:16] if len(row) >= 16 else [],
                 "cost": active[i], "reactive_cost": reactive[i],
             }
             for i, (number, on, row) in enumerate(zip(numbers, status, gen.tolist(), strict=True))

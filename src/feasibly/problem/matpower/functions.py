@@ -56,6 +56,23 @@ def _extreme(pick: Callable[..., Any], both: Callable[..., Any]) -> Callable[...
     return extreme
 
 
+def _sparse(*parts: Matrix) -> Matrix:
+    """`sparse(A)`, or `sparse(i, j, v, m, n)`, where values at one place add up; kept as a full table."""
+    if len(parts) == 1:
+        return parts[0]
+    i, j, v = (np.ravel(part, order="F") for part in parts[:3])
+    height, width = (
+        (int(part[0, 0]) for part in parts[3:5]) if len(parts) == 5 else (int(i.max()), int(j.max()))
+    )
+    count = max(len(i), len(j), len(v))
+    i, j, v = (np.broadcast_to(part, count) if part.size == 1 else part for part in (i, j, v))
+    if not len(i) == len(j) == len(v) or height * width > 50_000_000:
+        raise ValueError
+    found = np.zeros((height, width))
+    np.add.at(found, (i.astype(np.int64) - 1, j.astype(np.int64) - 1), v)
+    return found
+
+
 NUMBERS = {"pi": math.pi, "Inf": math.inf, "inf": math.inf, "NaN": math.nan, "nan": math.nan, "eps": 2.0**-52,
             "true": True, "false": False}  # fmt: skip
 
@@ -67,6 +84,7 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "sparse": _sparse, "full": lambda table: table,
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "log10": np.log10, "abs": np.abs, "sign": np.sign,
     "round": lambda v: np.sign(v) * np.floor(np.abs(v) + 0.5), "floor": np.floor, "ceil": np.ceil,
