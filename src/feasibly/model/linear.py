@@ -103,7 +103,7 @@ def fit_ridge(x: Array, y: Array) -> LinearModel:
     residuals = left_out(at)
     chosen = float(PENALTIES[at] * len(x))
     spread = np.sqrt(values**2 + chosen)
-    root = right.T / spread
+    root = np.ascontiguousarray(right.T / spread)  # as files have it, so that products agree to the last bit
     loads = (values / spread)[:, None] * rotated * outputs.std
     return LinearModel(
         inputs=inputs,
