@@ -114,7 +114,7 @@ def run(command: str, home: Path, seed: int, number: int, usual: float) -> dict[
         words = words_of(command, home, work, pick)
         began = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", "feasibly.cli", *words],
+            [sys.executable, "-m", "feasibly", *words],
             cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         sent, moment = pick.choice(tuple(SIGNALS)), pick.uniform(0.0, usual)

@@ -116,7 +116,9 @@ _importers.command("opfdata", short_help="from OPFData")(data_commands.import_op
 _importers.command("pglearn", short_help="from PGLearn")(data_commands.import_pglearn)
 _importers.command("gridfm", short_help="from GridFM's datakit")(data_commands.import_gridfm)
 
-app.command("demo", short_help="the main job on defaults, in under two minutes")(demo)
+app.command("demo", short_help="the main job on defaults, in under two minutes")(
+    signals.apart(demo, data_commands.COURTESY)
+)
 app.command("case", short_help="show what a grid file holds")(case)
 app.command("label", short_help="draw instances and solve them")(
     signals.apart(data_commands.label, data_commands.COURTESY, data_commands.on_cluster)
@@ -129,11 +131,17 @@ app.command("evaluate", short_help="measure answers against solved instances")(
     signals.apart(model_commands.evaluate)
 )
 app.command("certify", short_help="say what may be promised of the answers")(signals.apart(certify))
-app.command("compare", short_help="every method and answer in one table")(report_commands.compare)
-app.command("screen", short_help="every hour of a profile under every outage")(screen)
+app.command("compare", short_help="every method and answer in one table")(
+    signals.apart(report_commands.compare, report_commands.COURTESY)
+)
+app.command("screen", short_help="every hour of a profile under every outage")(
+    signals.apart(screen, data_commands.COURTESY)
+)
 app.command("serve", short_help="answers over HTTP, and a page to ask for them")(serve)
-app.command("export", short_help="a file for another runtime")(export)
-app.command("reproduce", short_help="the paper's tables and figures, by name")(report_commands.reproduce)
+app.command("export", short_help="a file for another runtime")(signals.apart(export))
+app.command("reproduce", short_help="the paper's tables and figures, by name")(
+    signals.apart(report_commands.reproduce, report_commands.COURTESY)
+)
 
 
 def main() -> None:

@@ -217,3 +217,55 @@ def test_a_closed_pipe_is_no_bug(home: Path, tmp_path: Path) -> None:
     process.wait()
     assert "bug" not in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("sent", "wanted"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_importing_ends_quietly(sent: signal.Signals, wanted: int) -> None:
+    """As it comes in the first second, before the command line is there."""
+    code = (
+        "import os, sys\n"
+        "class Press:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'typer': os.kill(os.getpid(), {int(sent)})\n"
+        "sys.meta_path.insert(0, Press())\n"
+        "sys.argv = ['feasibly', 'case', 'nonconvex:3,1,1']\n"
+        "from feasibly.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (wanted, "")
+    assert done.stderr == "interrupted; nothing was left half-written\n"
+
+
+@pytest.mark.parametrize("jobs", [(), ("--jobs", 1)])
+def test_a_signal_while_comparing_keeps_what_was_finished(
+    home: Path, tmp_path: Path, jobs: tuple[object, ...]
+) -> None:
+    """Rows of trainings that ended stay; one that was cut short is no entry of a table, nor a model to go on with."""
+    words = (
+        "compare",
+        home / "rows",
+        "--methods",
+        "ridge,mse",
+        "--answers",
+        "mean",
+        "--budget",
+        100,
+        "--labels",
+        40,
+    )
+    store = tmp_path / "kept"
+    process = start(*words, "--store", store, *jobs, folder=tmp_path)
+    wait_for(lambda: any(store.rglob("*ridge*")) and any(store.rglob("*.json")), process)
+    assert process.stderr is not None
+    seen = ""
+    while process.poll() is None and "step" not in seen:
+        seen += process.stderr.readline()
+    assert "2 trainings" in seen or "of 2 trainings done" in seen
+    process.send_signal(signal.SIGTERM)
+    status, out, err = ended(process)
+    assert (status, out) == (143, ""), err
+    assert "Traceback" not in err
+    left = [path.name for path in store.rglob("*") if path.name.startswith(".") or path.suffix == ".part"]
+    assert left == []
+    assert not any("mse" in path.name for path in store.rglob("*"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feasibly._cli import signals
 from feasibly._cli.console import Meter, emit, in_words, say, show, tell
 from feasibly._cli.files import FileError
 from feasibly._cli.options import AsJson, Jobs
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from feasibly.certificate import Certificate
     from feasibly.data.dataset import Dataset
+    from feasibly.data.label import Progress
     from feasibly.problem.core import Problem
     from feasibly.proxy import Evaluation, Proxy
 
@@ -119,20 +121,27 @@ def _solve(out: Path, jobs: int | None, meter: Meter) -> Dataset:
 
     problem = fb.load_problem(CASE)
     meter.turn_to("solving examples")
+
+    def tell(progress: Progress) -> None:
+        signals.check()
+        meter.tell(f"{progress.done} of {progress.total}", progress.done, progress.total)
+
     return fb.label(
         problem,
         count=DRAWN,
         jobs=jobs,
         out=out / ROWS,
-        progress=lambda p: meter.tell(f"{p.done} of {p.total}", p.done, p.total),
+        progress=tell,
     )
 
 
 def _learn(out: Path, data: Dataset) -> Proxy:
     import feasibly as fb
 
-    proxy = fb.fit(data.problem, data, budget=BUDGET, labels=LABELS)
-    proxy.save(out / MODEL, overwrite=True)
+    proxy = fb.fit(data.problem, data, budget=BUDGET, labels=LABELS, progress=lambda moment: signals.check())
+    signals.check()  # training that was cut short is no demonstration
+    with signals.writing():
+        proxy.save(out / MODEL, overwrite=True)
     return proxy
 
 
@@ -141,6 +150,7 @@ def _answer(proxy: Proxy, data: Dataset, meter: Meter) -> dict[str, Evaluation]:
 
     found = {}
     for rung in RUNGS:
+        signals.check()
         meter.turn_to(f"answering {TESTS:,} unseen instances ({rung})")
         found[rung] = fb.evaluate_proxy(proxy, data, rung, limit=TESTS)
     return found
@@ -161,7 +171,9 @@ def _certify(out: Path, proxy: Proxy, data: Dataset) -> Certificate:
     import feasibly as fb
 
     made = fb.certify(proxy, data, CONFIDENCE, answers=(CERTIFIED,))
-    proxy.save(out / MODEL, overwrite=True)
+    signals.check()
+    with signals.writing():
+        proxy.save(out / MODEL, overwrite=True)
     return made
 
 
@@ -172,10 +184,11 @@ def _write_report(
     try:
         from feasibly.report.html import write_report
 
-        return write_report(
-            out / REPORT, data, found.values(), main=CERTIFIED, command="feasibly demo",
-            seconds={"labels": spent["label"]}, solver_seconds=ipopt,
-        )  # fmt: skip
+        with signals.writing():
+            return write_report(
+                out / REPORT, data, found.values(), main=CERTIFIED, command="feasibly demo",
+                seconds={"labels": spent["label"]}, solver_seconds=ipopt,
+            )  # fmt: skip
     except FeasiblyError as error:
         say(f"note: no {REPORT}: {error}")
         return None
@@ -185,7 +198,8 @@ def _write_loads(out: Path, data: Dataset, proxy: Proxy) -> None:
     from feasibly._cli.columns import write_table
 
     unseen = data.x[data.solved & data.unseen(proxy.keys)][:10]
-    write_table(out / LOADS, {name: unseen[:, i] for i, name in enumerate(data.problem.input_names)})
+    with signals.writing():
+        write_table(out / LOADS, {name: unseen[:, i] for i, name in enumerate(data.problem.input_names)})
 
 
 # ---- telling -----------------------------------------------------------------------------------------------

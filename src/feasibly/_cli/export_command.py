@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from feasibly._cli import signals
 from feasibly._cli.console import Meter, emit, show
 from feasibly._cli.files import check_target
 from feasibly._cli.options import AsJson, Force, Model
@@ -42,7 +43,8 @@ def export(
     with Meter(f"opening {model}") as meter:
         proxy = fb.Proxy.load(model)
         meter.turn_to(f"writing {out}")
-        made = fb.export(proxy, out, answer, overwrite=force)
+        with signals.writing():
+            made = fb.export(proxy, out, answer, overwrite=force)
     if json:
         emit({"path": made.path, "facts": made.facts, "answer": made.answer, "difference": made.difference})
         return

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feasibly._cli import signals
 from feasibly._cli.console import Meter, counted, emit, in_words, say, show
 from feasibly._cli.options import ANSWERS, METHODS, AsJson, Data
 from feasibly.problem.errors import FeasiblyError
@@ -87,22 +88,42 @@ def compare(
         raise FeasiblyError("choose one of --latex, --csv and --json")
     with Meter(f"opening {data}") as meter:
         rows = fb.Dataset.open(data)
+        meter.turn_to("comparing")
+        meter.tell(_usual_time(_names(methods), budget, seeds, jobs))
+
+        def tell(step: Step) -> None:
+            signals.check()
+            meter.tell(*_step_line(meter, step))
+
         found = run(
             rows, _names(methods), _names(answers), budget=budget, labels=labels, seeds=seeds, unlabelled=unlabelled,
             trials=trials, tests=tests, resample=resample, jobs=jobs, store=store,
-            progress=lambda step: meter.tell(*_step_line(meter, step)),
+            progress=tell,
         )  # fmt: skip
         if report is not None:
             from feasibly.report.html import write_report
 
             meter.turn_to(f"writing {report}")
-            write_report(report, rows, comparison=found)
+            with signals.writing():
+                write_report(report, rows, comparison=found)
     if json:
         emit(list(found.rows))
     elif latex or csv:
         sys.stdout.write(sheet.to_latex(render.sheet_of(found.rows)) if latex else render.to_csv(found))
     else:
         show(sheet.to_rich(render.sheet_of(found.rows)), *render.describe(found))
+
+
+COURTESY = 10.0
+"""Seconds that a step of a training or an answer has to end after a signal, before it is left behind."""
+
+
+def _usual_time(methods: list[str] | None, budget: float, seeds: int, jobs: int | None) -> str:
+    from feasibly.train.registry import METHODS as KNOWN
+
+    count = (len(KNOWN) if methods is None else len(methods)) * seeds
+    most = in_words(-(-count // (jobs or 1)) * budget)
+    return f"{counted(count, 'training')}, at most {most} for all of them, and then the answers"
 
 
 def _names(given: str | None) -> list[str] | None:
@@ -154,9 +175,14 @@ def reproduce(
     from feasibly.report.reproduce import reproduce as run
 
     with Meter(f"reproducing {name}") as meter:
+
+        def tell(*words: Any) -> None:
+            signals.check()
+            meter.tell(*words)
+
         made = run(
             name, scale, out, jobs, labels=labels, tests=tests, methods=_names(methods), answers=_names(answers),
-            progress=meter.tell,
+            progress=tell,
         )  # fmt: skip
     if json:
         emit(

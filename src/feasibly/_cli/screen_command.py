@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feasibly._cli import signals
 from feasibly._cli.console import Meter, counted, emit, in_words, show
 from feasibly._cli.options import AsJson, Model, Tolerance
 
@@ -52,6 +53,7 @@ def screen(
     check_answer(answer)
 
     def tell(progress: ScreenProgress) -> None:
+        signals.check()
         left = progress.seconds_left
         words = [f"{progress.done} of {progress.total} hours"]
         words += [f"{in_words(max(round(left), 1))} left"] if left else []
@@ -69,7 +71,8 @@ def screen(
         )  # fmt: skip
         where = out.with_suffix(".html") if page is None else page
         meter.turn_to(f"writing {where}")
-        found.write_page(where)
+        with signals.writing():
+            found.write_page(where)
         seconds = meter.seconds
     outcomes = found.outcomes()
     if json:

@@ -19,6 +19,9 @@ from feasibly.report.files import plain
 
 Watch = Callable[[Step], None]
 
+HEARTBEAT = 1.0
+"""Seconds after which whoever watches hears again, also where nothing has happened."""
+
 
 def run_apart(
     data: Dataset,
@@ -46,6 +49,7 @@ def run_apart(
     running: dict[str, tuple[subprocess.Popen[str], int]] = {}
     waiting = list(queued)
     done = 0
+    last: Step | None = None
     try:
         while waiting or running:
             while waiting and free:
@@ -56,7 +60,12 @@ def run_apart(
                     "answers": training.answers, "keep_model": keep, "core": core,
                 }  # fmt: skip
                 running[training.name] = (_start(job, training, events), core)
-            training, event = events.get()
+            try:
+                training, event = events.get(timeout=HEARTBEAT)
+            except queue.Empty:
+                if progress is not None and last is not None:
+                    progress(last)  # whoever listens may want to stop meanwhile
+                continue
             if isinstance(event, int):
                 process, core = running.pop(training.name)
                 free.append(core)
@@ -66,6 +75,7 @@ def run_apart(
                 step = Step("done", training.method, training.seed, "", done, len(queued))
             else:
                 step = Step(event[0], training.method, training.seed, event[1], done, len(queued), event[2])
+            last = step
             if progress is not None:
                 progress(step)
     finally:

@@ -161,7 +161,7 @@ def run_training(
                     data.problem, rows, training.method, budget=plan.budget, seed=training.seed, labels=plan.labels,
                     unlabelled=plan.unlabelled if method.unlabelled else None,
                     trials=1 if method.closed else plan.trials,
-                    progress=lambda moment: tell("training", "", moment_line(moment)),
+                    progress=lambda moment: noting(pressed, tell, "training", "", moment_line(moment)),
                     **plan.settings.get(training.method, {}),
                 )  # fmt: skip
             if pressed.is_set():
@@ -261,6 +261,15 @@ def moment_line(moment: Any) -> str:
     if left is not None:
         words.append(f"{max(left, 0.0):.0f} s left")
     return ", ".join(words)
+
+
+def noting(pressed: threading.Event, tell: Callable[..., None], *words: str) -> None:
+    """Tell, and note where whoever listens wants to stop: training would turn that into an early end too."""
+    try:
+        tell(*words)
+    except KeyboardInterrupt:
+        pressed.set()
+        raise
 
 
 @contextlib.contextmanager

@@ -133,7 +133,9 @@ _SHARING: ContextVar[_Sharing | None] = ContextVar("sharing", default=None)
 
 
 def _digest(value: NDArray[Any]) -> bytes:
-    return value.tobytes() if value.nbytes <= 64 else hashlib.sha256(np.ascontiguousarray(value).data).digest()
+    return (
+        value.tobytes() if value.nbytes <= 64 else hashlib.sha256(np.ascontiguousarray(value).data).digest()
+    )
 
 
 def translate_function(function: Callable[..., Any], *columns: Any) -> Any:
