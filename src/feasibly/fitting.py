@@ -126,9 +126,11 @@ class Fitting:
 
     def run(self) -> Proxy:
         """Do it."""
+        from feasibly._compiled import keep_compiled
         from feasibly.train.constants import Constants, find_constants
         from feasibly.train.training import train
 
+        keep_compiled()
         problem, data, clock = self._problem, self._data, self._clock
         rows = _labels(data, self._chosen)
         drawing = data.provenance.drawing(problem)

@@ -249,9 +249,14 @@ class Proxy:
 
     @staticmethod
     def load(path: str | os.PathLike[str], problem: Problem | None = None) -> Proxy:
-        """Read a proxy. One of a user's own problem needs that `problem`, which is checked against it."""
+        """Read a proxy. One of a user's own problem needs that `problem`, which is checked against it.
+
+        What its answers compile is kept for the next process, unless `FEASIBLY_CACHE=off` (see the docs on starting).
+        """
+        from feasibly._compiled import keep_compiled
         from feasibly._storage import load_proxy
 
+        keep_compiled()
         return load_proxy(path, problem)
 
     def __repr__(self) -> str:

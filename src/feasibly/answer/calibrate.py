@@ -21,7 +21,7 @@ from feasibly.answer.operator import free_variables, split_spaces
 from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
-from feasibly.answer.system import find_system
+from feasibly.answer.system import System, find_system
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import fit_ridge
 from feasibly.problem.core import Problem
@@ -69,18 +69,30 @@ def calibrate(
     rowwise = RowSolver(problem)
     start = _first(labels, candidates, equality, lam, central, chosen)
     if is_sparse(problem, rowwise, chosen):
-        start = replace(start, systems=(find_system(rowwise, candidates, start.centres[0]),))
+        start = replace(start, systems=(find_system(rowwise, candidates, start.centres[0]),), sparse=True)
     first = Driver(problem, start, covariance, rowwise)
     driver = _centred(first, middle, labels, deadline(0.5))
     if labels.duals is None:
         equality, lam = _found_multipliers(driver, labels, equality, lam, deadline(0.5))
         again = _first(labels, candidates, equality, lam, central, chosen)
         found = driver.calibration
-        again = replace(again, centres=found.centres, systems=found.systems)
+        again = replace(again, centres=found.centres, systems=found.systems, sparse=found.sparse)
         driver = Driver(problem, again, covariance, rowwise)
     starts = labels.y + _errors(covariance, len(labels.x), seed)
     driver = _priced(driver, labels, starts, deadline)
-    return _with_operators(driver, labels, equality, lam, starts, deadline)
+    return _remembered(_with_operators(driver, labels, equality, lam, starts, deadline))
+
+
+def _remembered(driver: Driver) -> Driver:
+    """With the derivatives at every centre, so that a model that is loaded has none to compile."""
+    c = driver.calibration
+    if c.sparse:
+        return driver
+    found = (
+        driver.derivatives(index).at(centre.x, centre.y, centre.equality, centre.lam[c.candidates.bounds :])
+        for index, centre in enumerate(c.centres)
+    )
+    return _with(driver, replace(c, systems=tuple(System.of(*parts) for parts in found)))
 
 
 def _with(driver: Driver, calibration: Calibration) -> Driver:
@@ -153,7 +165,7 @@ def _centred(driver: Driver, middle: Array, labels: Labels, until: float) -> Dri
 def _at(driver: Driver, kept: tuple[Centre, ...], centre: Centre) -> Calibration:
     """The calibration with the operators at `kept` centres and one more."""
     systems = driver.calibration.systems
-    if systems:
+    if driver.calibration.sparse:
         found = find_system(driver.rowwise, driver.calibration.candidates, centre)
         systems = (*systems[: len(kept)], found)
     return replace(driver.calibration, centres=(*kept, centre), systems=systems)

@@ -78,7 +78,9 @@ class Calibration:
     """The belief's, where it is not the model's own: operators must be the same after a model was saved and loaded."""
     settings: Settings = field(default_factory=Settings)
     systems: tuple[System, ...] = ()
-    """The derivatives at each centre where operators are sparse; none where they are dense."""
+    """The derivatives at each centre; where there are none, they are computed when they are needed."""
+    sparse: bool = False
+    """Whether operators are sparse factorisations."""
     reached: float = 1.0
     """Share of the labels that converge on shared operators."""
     direct: bool = False

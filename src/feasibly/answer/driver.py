@@ -19,6 +19,7 @@ from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator, build_sparse_operator
 from feasibly.answer.sparse_step import SparseIteration
 from feasibly.answer.step import Iteration, Residuals, State
+from feasibly.answer.system import Saved
 from feasibly.model.belief import Covariance
 from feasibly.problem._fixed import fixed_multipliers, own_multipliers
 from feasibly.problem.core import Problem
@@ -113,7 +114,7 @@ class Driver:
         if reuse is None or old is None or not same or old.settings != calibration.settings:
             self._derivatives = Derivatives(self.search, calibration.candidates)
             self.iteration: Any  # of the same kind as the operators
-            if calibration.systems:
+            if calibration.sparse:
                 self.iteration = SparseIteration(self.search, calibration.candidates, calibration.settings)
             else:
                 self.iteration = Iteration(
@@ -136,7 +137,7 @@ class Driver:
     def operator(self, index: int) -> Any:
         """Shared operator `index`, factored on first use: an `Operator`, or a `SparseOperator` for a large problem."""
         c = self.calibration
-        if index not in self._operators and c.systems:
+        if index not in self._operators and c.sparse:
             self._operators[index] = build_sparse_operator(
                 self.search, c.systems[index], c.centres[index], c.candidates, c.base, self.covariance.variance,
                 c.weight, c.trust, c.settings,
@@ -146,10 +147,15 @@ class Driver:
                 free = free_variables(self.search)
                 self._precision = invert_belief(self.covariance, free, self.settings.belief_floor)
             self._operators[index] = build_operator(
-                self.search, self._derivatives, c.centres[index], c.candidates, c.base, self._precision, c.weight,
+                self.search, self.derivatives(index), c.centres[index], c.candidates, c.base, self._precision, c.weight,
                 c.trust, c.settings,
             )  # fmt: skip
         return self._operators[index]
+
+    def derivatives(self, index: int) -> Derivatives | Saved:
+        """The derivatives at centre `index`: those that were saved, or what computes them."""
+        systems = self.calibration.systems
+        return Saved(systems[index]) if index < len(systems) else self._derivatives
 
     def start(self, x: Array, mean: Array) -> State:
         """The belief's mean with predicted multipliers."""

@@ -136,7 +136,7 @@ class Ladder:
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
         large = len(x) >= SMALLEST_ON_DEVICE and jax.default_backend() != "cpu"
-        if which == "conditioned" and large and not self.driver.calibration.systems:
+        if which == "conditioned" and large and not self.driver.calibration.sparse:
             return self.answer_on_device(x, tolerance)
         began = time.perf_counter()
         finite = np.asarray(np.isfinite(x).all(axis=1))
@@ -193,7 +193,7 @@ class Ladder:
         began = time.perf_counter()
         stays = isinstance(x, jax.Array)
         calibration = self.driver.calibration
-        if self._program is None and not (calibration.direct or calibration.systems):
+        if self._program is None and not (calibration.direct or calibration.sparse):
             self._program = DeviceProgram(self.driver, self.model)
         host = np.asarray(x, dtype=np.float64)
         found, note = on_device(self._program, self.problem, x)

@@ -29,6 +29,7 @@ from feasibly.answer.calibration import Centre
 from feasibly.answer.candidates import Candidates
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.settings import Settings
+from feasibly.answer.system import Saved
 from feasibly.model.belief import Covariance
 from feasibly.model.complementarity import Pivoted, pivot
 from feasibly.precision import double
@@ -110,7 +111,7 @@ class Operator:
 
 def build_operator(
     problem: Problem,
-    derivatives: Derivatives,
+    derivatives: Derivatives | Saved,
     centre: Centre,
     candidates: Candidates,
     base: NDArray[np.bool_],

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
 
 from feasibly._codec import record
 from feasibly.model.sparse import Sparse
+
+Array = NDArray[np.float64]
 
 if TYPE_CHECKING:
     from feasibly.answer.calibration import Centre
@@ -27,6 +31,24 @@ class System:
     """Of the equalities."""
     normals: Sparse
     """Of the candidate inequalities (bounds need none)."""
+
+    @staticmethod
+    def of(jacobian: Array, normals: Array, hessian: Array) -> System:
+        """From dense matrices."""
+        return System(*(Sparse.of(scipy.sparse.coo_matrix(part)) for part in (hessian, jacobian, normals)))
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Derivatives that were saved, where others would be computed."""
+
+    system: System
+
+    def at(self, *_: Array) -> tuple[Array, Array, Array]:
+        """Jacobians of equalities and candidate inequalities, and the Hessian, as `Derivatives.at` gives them."""
+        parts = self.system.jacobian, self.system.normals, self.system.hessian
+        jacobian, normals, hessian = (np.asarray(part.matrix.toarray()) for part in parts)
+        return jacobian, normals, hessian
 
 
 def find_system(rowwise: RowSolver, candidates: Candidates, centre: Centre) -> System:

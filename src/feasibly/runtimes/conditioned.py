@@ -30,7 +30,7 @@ def conditioned_function(proxy: Proxy) -> Callable[[Any], dict[str, Any]]:
     driver = proxy.ladder.driver
     calibration, settings = driver.calibration, driver.settings
     search = driver.search
-    if calibration.systems:
+    if calibration.sparse:
         raise FeasiblyError(
             "answers of a model this large are found with sparse factorisations, which no other runtime has; "
             "export the mean of a ridge model instead"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from feasibly._compiled import cache_home
 from feasibly.problem.errors import FeasiblyError
 from feasibly.serve.limits import Limits
 
@@ -74,7 +75,7 @@ def serve(
         troubles.append(error)
         server.should_exit = True
 
-    drawings = (Path(cache) if cache is not None else _cache_home() / "feasibly") / "drawings"
+    drawings = (Path(cache) if cache is not None else cache_home() / "feasibly") / "drawings"
     desk = Desk(shelf, limits, Drawings(drawings))
     own = [] if _is_address(host) else [host]
     app = build_app(desk, failed, hosts=[*own, *hosts], origins=origins, token=token)
@@ -127,17 +128,11 @@ class _Server(uvicorn.Server):
 
 def _set_up(cache: str | os.PathLike[str] | None) -> None:
     """Compiled code outlives the process; and matrices this small are not worth threads of their own."""
-    folder = Path(cache) if cache is not None else _cache_home() / "feasibly" / "compiled"
     if cache is not None:
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def _listen(host: str, port: int) -> socket.socket:

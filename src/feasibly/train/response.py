@@ -57,7 +57,7 @@ def train_response(
     )  # fmt: skip
     assert labels is not None
     request.tell("response")
-    if driver.calibration.systems:
+    if driver.calibration.sparse:
         return _train_sparse(request, driver)
     with clock.account("frames"):
         response = first_order_response(driver.search, driver.operator(0))
