@@ -19,7 +19,7 @@ from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.driver import Driver, search_duals
 from feasibly.answer.operator import free_variables, split_spaces
 from feasibly.answer.rowwise import RowSolver
-from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
+from feasibly.answer.schedule import CONDITIONED, SHARED_ONLY, SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
 from feasibly.answer.system import System, find_system
 from feasibly.model.belief import Covariance
@@ -234,7 +234,54 @@ def _with_operators(
             break
         driver, missing = tried, missing[~now]
     share = 1.0 - len(missing) / len(everything)
-    return _with(driver, replace(driver.calibration, reached=share, direct=share < settings.worthwhile_share))
+    driver = _with(driver, replace(driver.calibration, reached=share))
+    return economised(driver, labels.x, starts, labels.seconds, deadline(1.0))
+
+
+def economised(
+    driver: Driver, x: Array, mean: Array, seconds: float | None, until: float = np.inf
+) -> Driver:
+    """The same driver, but rows are handed on as soon as it is cheaper to solve what is left row by row.
+
+    Args:
+        driver: what is timed; it has answered rows before, so that nothing is left to compile.
+        x: inputs like those it will be asked.
+        mean: what is believed of them.
+        seconds: what solving a row takes from nowhere, if that is known.
+        until: no further pass begins after this moment.
+    """
+    calibration, settings = driver.calibration, driver.settings
+    everything = Calibration.worthwhile_passes
+    if seconds is None or time.monotonic() > until:
+        most = everything if calibration.reached >= settings.worthwhile_share else 0
+        return _with(driver, replace(calibration, worthwhile_passes=most))
+    some = slice(0, settings.timed_rows)
+    passes = driver.run(x[some], mean[some], SHARED_ONLY, until=until).passes
+    taken = np.concatenate([[0.0], np.cumsum([done.seconds for done in passes])])
+    left = len(x[some]) - np.concatenate([[0], np.cumsum([done.converged for done in passes])])
+    row = np.full(len(taken), settings.warm_share * seconds)
+    if len(driver.search.lower) <= settings.large:
+        row[0] = _row_seconds(driver, x, mean, 0, row[0], until)
+        row[1:] = _row_seconds(driver, x, mean, 1, row[0], until)
+    best = int(np.argmin(taken + left * row))
+    return _with(
+        driver, replace(calibration, worthwhile_passes=everything if best == len(passes) else best)
+    )
+
+
+def _row_seconds(
+    driver: Driver, x: Array, mean: Array, passes: int, usual: float, until: float
+) -> float:
+    """Processor seconds that the row-wise solver takes for a row that so many passes have not brought home."""
+    if not driver.rowwise.available or time.monotonic() > until:
+        return usual
+    tried = _with(driver, replace(driver.calibration, worthwhile_passes=passes))
+    some = slice(0, driver.settings.timed_solves)
+    began = time.process_time()
+    found = tried.run(x[some], mean[some], CONDITIONED, until=until)
+    seconds = time.process_time() - began - sum(done.seconds for done in found.passes)
+    rows = int(np.sum((found.level != "shared") & (found.level != "overruled")))
+    return seconds / rows if rows else usual
 
 
 def _multipliers(

@@ -83,5 +83,6 @@ class Calibration:
     """Whether operators are sparse factorisations."""
     reached: float = 1.0
     """Share of the labels that converge on shared operators."""
-    direct: bool = False
-    """Whether rows go straight to the row-wise solver, shared operators costing more than they save."""
+    worthwhile_passes: int = 1_000_000
+    """Passes over the shared operators, counted through all of them, after which what is left of a batch is better off
+    row by row; with zero, rows go there straight away. Found on the labels by what each pass took and brought."""

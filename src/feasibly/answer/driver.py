@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,13 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
+class Passed(NamedTuple):
+    """One pass: processor seconds, and the rows that converged in it."""
+
+    seconds: float
+    converged: int
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """What a schedule came to, row by row."""
@@ -50,6 +57,8 @@ class Found:
     """Multipliers of rows that the row-wise solver answered: those of all constraints."""
     measured: tuple[Array, Array, Array]
     """Cost, largest |equality| and largest violation of what each row stands at; NaN where nobody looked."""
+    passes: tuple[Passed, ...] = ()
+    """What each pass over shared operators took and brought."""
 
     @property
     def y(self) -> Array:
@@ -75,6 +84,9 @@ class Progress:
     level: NDArray[np.object_]
     factorisations: Ints
     solved: dict[int, Duals]
+    most_passes: float
+    """Rows that have not converged after so many passes are handed on."""
+    passes: list[Passed]
 
     @property
     def late(self) -> bool:
@@ -192,21 +204,25 @@ class Driver:
         """
         centre = self.operator(0)
         known = np.isfinite(mean).all(axis=1, keepdims=True)
-        progress = self._begin(x, np.where(known, mean, centre.centre.y), until)
+        # What only shared operators are asked for is not handed on to anything else.
+        most = self.calibration.worthwhile_passes if len(schedule) > 1 else np.inf
+        progress = self._begin(x, np.where(known, mean, centre.centre.y), until, most)
         for level in schedule:
             rows = self._rows(progress, level)
             if not len(rows) or progress.late:
                 continue
             if level.by is By.ROW:
                 self._row_by_row(progress, level, rows)
-            elif not (self.calibration.direct and len(schedule) > 1):
+            elif most:
                 self._shared(progress, level, rows)
         p = progress
         p.converged |= p.feasible
         std = np.broadcast_to(centre.std, p.state.y.shape)
-        return Found(p.state, p.converged, std, p.steps, p.level, p.factorisations, p.solved, p.measured)
+        return Found(
+            p.state, p.converged, std, p.steps, p.level, p.factorisations, p.solved, p.measured, tuple(p.passes)
+        )  # fmt: skip
 
-    def _begin(self, x: Array, mean: Array, until: float) -> Progress:
+    def _begin(self, x: Array, mean: Array, until: float, most_passes: float) -> Progress:
         """Nothing found yet: the clipped belief, with predicted multipliers."""
         start = self.start(x, mean)
         clipped = np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.search.lower, self.search.upper)
@@ -231,6 +247,8 @@ class Driver:
             level=np.full(rows, "", dtype=object),
             factorisations=zero(),
             solved={},
+            most_passes=most_passes,
+            passes=[],
         )
 
     def _rows(self, progress: Progress, level: Level) -> Ints:
@@ -270,7 +288,7 @@ class Driver:
         count = len(self.calibration.centres) if level.by is By.SHARED else 1
         for index in range(count):
             left = places[~confirmed[rows]]
-            if not len(left) or progress.late:
+            if not len(left) or progress.late or index * self._usual_passes(level) >= progress.most_passes:
                 break
             part = rows[left]
             done, state = self._sweep(progress, level, index, part)
@@ -311,9 +329,13 @@ class Driver:
         converged = np.zeros(len(rows), dtype=bool)
         left, last = np.arange(len(rows)), None
         plan = passes(self.settings, len(progress.x), level.mode, level.start)
+        usual = self._usual_passes(level)
         for number, (steps, rounds) in enumerate(plan):
-            if not len(left) or (number and progress.late):
+            # A short plan, for few rows, goes as far as the usual one: its last pass is the last of the usual one too.
+            reached = index * usual + (number if len(plan) == usual or not number else usual - len(plan) + number)
+            if not len(left) or (number and progress.late) or reached >= progress.most_passes:
                 break
+            began = time.process_time()
             state, residuals = self.iteration.run(
                 operator, progress.x[rows[left]], belief[rows[left]], state, steps,
                 proximal=level.mode is Mode.PROXIMAL, rest=self.settings.change_tolerance / 10, rounds=rounds,
@@ -332,10 +354,15 @@ class Driver:
             for part, now in zip(ended, state, strict=True):
                 part[left[leaving]] = now[leaving]
             converged[left[done]] = True
+            progress.passes.append(Passed(time.process_time() - began, int(done.sum())))
             left, state, last = left[stay], state.take(stay), merit[stay]
         for part, now in zip(ended, state, strict=True):
             part[left] = now
         return converged, ended
+
+    def _usual_passes(self, level: Level) -> int:
+        """How many passes a level makes on one operator when there are many rows."""
+        return len(passes(self.settings, self.settings.few_rows + 1, level.mode, level.start))
 
     def _merit(self, residuals: Residuals) -> Array:
         """The largest violation over its tolerance."""

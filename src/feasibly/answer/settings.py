@@ -97,8 +97,14 @@ class Settings:
     worthwhile_operator: float = 0.02
     """A further shared operator must reach this share of all labels, else the rows are left to the row-wise solver."""
     worthwhile_share: float = 0.25
-    """Where shared operators reach fewer of the labels than this, rows go straight to the row-wise solver: what is
-    tried in vain then costs more than what is reached saves. By share and not by the clock, so that the same labels
-    give the same model on any machine."""
+    """Where nobody knows what solving takes, and shared operators reach fewer of the labels than this, rows go straight
+    to the row-wise solver."""
+    warm_share: float = 0.7
+    """What solving a row from where shared steps have left it takes, as a share of solving it for a label: where that
+    is not measured."""
+    timed_rows: int = 256
+    """Labels that passes are timed on."""
+    timed_solves: int = 16
+    """Labels that the row-wise solver is timed on, where problems are not `large`."""
     trial_rows: int = 128
     """Labels that tau is chosen on."""

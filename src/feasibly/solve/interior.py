@@ -53,6 +53,8 @@ class Finish:
     state: State
     converged: bool
     iterations: int
+    feasibility: float = 0.0
+    """The largest violation, in scaled units, that was left when it was last looked at."""
 
 
 class Interior:
@@ -130,14 +132,14 @@ class Interior:
             count += finish.iterations
             if finish.converged:
                 break
-        return Finish(finish.state, finish.converged, count)
+        return Finish(finish.state, finish.converged, count, finish.feasibility)
 
     def solve_guarded(self, x: Array) -> Finish:
         """Iterate from the widest centre with a Hessian that is made to curve upwards in every step."""
         return self._iterate(x, self._centres[-1], CAREFUL, guarded=True)
 
     def _iterate(self, x: Array, state: State, manner: Manner, guarded: bool = False) -> Finish:
-        nearly, short, matrix, shift = False, 0, None, 0.0
+        nearly, short, matrix, shift, violation = False, 0, None, 0.0, np.inf
         for iteration in range(self.most_iterations):
             if nearly:
                 (errors,) = self._check(state.y, state.nu, state.s, state.z, x)
@@ -154,7 +156,7 @@ class Interior:
                     shift *= factor
             if not max(info) < _RUNAWAY:  # NaN included
                 break
-            error, steps = max(info[:3]), info[4:6]
+            error, steps, violation = max(info[:3]), info[4:6], float(info[1])
             if error <= self.tolerance:
                 return Finish(state, self._curves_up(matrix), iteration)
             nearly = error <= _NEARLY
@@ -162,7 +164,7 @@ class Interior:
             if short == manner.most:
                 break
             state = State(*values)
-        return Finish(state, False, iteration)
+        return Finish(state, False, iteration, violation)
 
     def _move(
         self, state: State, x: Array, barrier: float, manner: Manner, shift: float = 0.0

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _FORMAT = 2
 _ENOUGH = 2
 """So many attempts that end infeasible settle the matter."""
+_FAR = 1e-3
+"""A warm attempt that ends with a larger violation (scaled) most likely belongs to a row without a solution."""
 _POINT = ("y", "equality", "inequality", "lower", "upper")
 """The parts of a point, in their order."""
 
@@ -115,7 +117,8 @@ class Solver:
 
         The ladder, until one attempt succeeds:
 
-        1. the interior-point method, from `start` if one is given, then from the nominal central path;
+        1. the interior-point method, from `start` if one is given, then from the nominal central path (unless the first
+           ended far from any feasible point and there is none near the nominal solution);
         2. the least infeasible points near the nominal solution and near the problem's first guess;
         3. unless one of those points is infeasible, the interior-point method with a Hessian that is made to
            curve upwards, then IPOPT from the nominal solution;
@@ -183,22 +186,26 @@ class Solver:
         given = [start] if start is not None and start.is_finite else []
         nominal = self._nominal_point()
         way = self.options.warm
+        checked: list[bool] = []  # what the search for a feasible point has come to, from each of its starts
+        starts = [] if nominal is None or way == "none" else [nominal.y, self.model.start]
         if way == "interior":
             for point in given:
-                yield self._attempted(x, self._interior.solve(x, point))
-            if self._centred:
+                finish = self._interior.solve(x, point)
+                yield self._attempted(x, finish)
+                if finish.feasibility > _FAR and starts:
+                    checked.append(self._feasibility.is_infeasible(x, starts[0]))
+            if self._centred and not any(checked):
                 yield self._attempted(x, self._interior.solve(x))
         else:
             given += [nominal] if way == "ipopt" and nominal is not None else []
             for point in given:
                 yield self._ipopt.attempt("warm", x, point)
-        if way != "none" and nominal is not None:
-            suspect = False
-            for y in (nominal.y, self.model.start):
-                if self._feasibility.is_infeasible(x, y):
-                    suspect = True
-                    yield Attempt(nominal, Outcome.INFEASIBLE, 0)
-            if way == "interior" and not suspect:
+        if starts and nominal is not None:
+            for y in starts[len(checked) :]:
+                checked.append(self._feasibility.is_infeasible(x, y))
+            for _ in range(sum(checked)):
+                yield Attempt(nominal, Outcome.INFEASIBLE, 0)
+            if way == "interior" and not any(checked):
                 if self._centred:
                     yield self._attempted(x, self._interior.solve_guarded(x))
                 yield self._ipopt.attempt("warm", x, nominal)
