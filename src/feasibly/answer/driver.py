@@ -306,12 +306,14 @@ class Driver:
         s, x = self.settings, progress.x[rows]
         state, residuals = self.iteration.run(
             self.operator(0), x, progress.mean[rows], progress.state.take(rows), s.probe_steps, proximal=False,
-            rest=0.0, rounds=s.thorough_rounds, single=progress.single,
+            rest=0.0, rounds=s.quick_rounds, single=progress.single,
         )  # fmt: skip
         progress.steps[rows] += s.probe_steps
         before = progress.measured[0][rows]
         gain = np.abs(self.problem.objectives(x, self.problem.pin(x, state.y)) - before)
-        gain = gain / np.maximum(np.abs(before), 1e-12) + residuals.remaining
+        slowest = s.probe_contraction / (1.0 - s.probe_contraction)
+        gain = gain / np.maximum(np.abs(before), 1e-12)
+        gain = gain + np.minimum(residuals.remaining, slowest * residuals.change)
         return np.asarray(gain < s.probe_tolerance)  # NaN is not
 
     def _sweep(self, progress: Progress, level: Level, index: int, rows: Ints) -> tuple[Mask, State]:
