@@ -260,28 +260,32 @@ def economised(
     taken = np.concatenate([[0.0], np.cumsum([done.seconds for done in passes])])
     left = len(x[some]) - np.concatenate([[0], np.cumsum([done.converged for done in passes])])
     row = np.full(len(taken), settings.warm_share * seconds)
-    if len(driver.search.lower) <= settings.large:
-        row[0] = _row_seconds(driver, x, mean, 0, row[0], until)
-        row[1:] = _row_seconds(driver, x, mean, 1, row[0], until)
+    warm = True
+    if len(driver.search.lower) <= settings.timed_outputs and driver.rowwise.available:
+        plain, usual_costs = _row_by_row(driver, x, mean, 0, False, seconds, until)
+        row[0], costs = _row_by_row(driver, x, mean, 0, True, row[0], until)
+        row[1:], _ = _row_by_row(driver, x, mean, 1, True, row[0], until)
+        # Where there are several local optima, a belief may lead to a worse one than the nominal solution does.
+        worse = bool(np.any(costs - usual_costs > settings.local_optimum * np.abs(usual_costs)))
+        warm, row[0] = bool(row[0] < plain) and not worse, plain if worse else min(row[0], plain)
     best = int(np.argmin(taken + left * row))
-    return _with(
-        driver, replace(calibration, worthwhile_passes=everything if best == len(passes) else best)
-    )
+    most = everything if best == len(passes) else best
+    return _with(driver, replace(calibration, worthwhile_passes=most, warm=warm or most > 0))
 
 
-def _row_seconds(
-    driver: Driver, x: Array, mean: Array, passes: int, usual: float, until: float
-) -> float:
-    """Processor seconds that the row-wise solver takes for a row that so many passes have not brought home."""
-    if not driver.rowwise.available or time.monotonic() > until:
-        return usual
-    tried = _with(driver, replace(driver.calibration, worthwhile_passes=passes))
+def _row_by_row(
+    driver: Driver, x: Array, mean: Array, passes: int, warm: bool, usual: float, until: float
+) -> tuple[float, Array]:
+    """Processor seconds that the row-wise solver takes for a row that so many passes have not brought home, and costs."""
     some = slice(0, driver.settings.timed_solves)
+    if time.monotonic() > until:
+        return usual, np.full(len(x[some]), np.nan)
+    tried = _with(driver, replace(driver.calibration, worthwhile_passes=passes, warm=warm))
     began = time.process_time()
     found = tried.run(x[some], mean[some], CONDITIONED, until=until)
     seconds = time.process_time() - began - sum(done.seconds for done in found.passes)
     rows = int(np.sum((found.level != "shared") & (found.level != "overruled")))
-    return seconds / rows if rows else usual
+    return seconds / rows if rows else usual, np.where(found.converged, found.measured[0], np.nan)
 
 
 def _multipliers(

@@ -86,3 +86,5 @@ class Calibration:
     worthwhile_passes: int = 1_000_000
     """Passes over the shared operators, counted through all of them, after which what is left of a batch is better off
     row by row; with zero, rows go there straight away. Found on the labels by what each pass took and brought."""
+    warm: bool = True
+    """Whether a row that goes straight to the row-wise solver starts from what is believed of it, or as for a label."""

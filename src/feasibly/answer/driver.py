@@ -398,7 +398,7 @@ class Driver:
         """The interior-point method for what is left, each row from the best point that is known of it."""
         if not self.rowwise.available:
             return
-        starts = self.full(progress.state.take(rows))
+        starts = self.full(progress.state.take(rows)) if self.calibration.warm else None
         found = self.rowwise.solve(progress.x[rows], starts, thorough=False, go_on=lambda: not progress.late)
         progress.factorisations[rows] += found.iterations
         ok = found.ok

@@ -108,7 +108,11 @@ class Settings:
     is not measured."""
     timed_rows: int = 256
     """Labels that passes are timed on."""
-    timed_solves: int = 16
-    """Labels that the row-wise solver is timed on, where problems are not `large`."""
+    timed_solves: int = 24
+    """Rows that the row-wise solver is timed on."""
+    local_optimum: float = 1e-6
+    """A cost that is higher by more than this share belongs to another local optimum."""
+    timed_outputs: int = 3000
+    """Where there are more outputs than this, building a solver takes too long for it to be timed."""
     trial_rows: int = 128
     """Labels that tau is chosen on."""
