@@ -238,9 +238,7 @@ def _with_operators(
     return economised(driver, labels.x, starts, labels.seconds, deadline(1.0))
 
 
-def economised(
-    driver: Driver, x: Array, mean: Array, seconds: float | None, until: float = np.inf
-) -> Driver:
+def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, until: float = np.inf) -> Driver:
     """The same driver, but rows are handed on as soon as it is cheaper to solve what is left row by row.
 
     Args:
@@ -252,6 +250,8 @@ def economised(
     """
     calibration, settings = driver.calibration, driver.settings
     everything = Calibration.worthwhile_passes
+    if not driver.rowwise.translates:
+        return driver
     if seconds is None or time.monotonic() > until:
         most = everything if calibration.reached >= settings.worthwhile_share else 0
         return _with(driver, replace(calibration, worthwhile_passes=most))
@@ -261,7 +261,7 @@ def economised(
     left = len(x[some]) - np.concatenate([[0], np.cumsum([done.converged for done in passes])])
     row = np.full(len(taken), settings.warm_share * seconds)
     warm = True
-    if len(driver.search.lower) <= settings.timed_outputs and driver.rowwise.available:
+    if len(driver.search.lower) <= settings.timed_outputs:
         plain, usual_costs = _row_by_row(driver, x, mean, 0, False, seconds, until)
         row[0], costs = _row_by_row(driver, x, mean, 0, True, row[0], until)
         row[1:], _ = _row_by_row(driver, x, mean, 1, True, row[0], until)
@@ -276,7 +276,7 @@ def economised(
 def _row_by_row(
     driver: Driver, x: Array, mean: Array, passes: int, warm: bool, usual: float, until: float
 ) -> tuple[float, Array]:
-    """Processor seconds that the row-wise solver takes for a row that so many passes have not brought home, and costs."""
+    """Processor seconds that the row-wise solver takes for a row that so many passes have left over, and costs."""
     some = slice(0, driver.settings.timed_solves)
     if time.monotonic() > until:
         return usual, np.full(len(x[some]), np.nan)

@@ -204,8 +204,9 @@ class Driver:
         """
         centre = self.operator(0)
         known = np.isfinite(mean).all(axis=1, keepdims=True)
-        # What only shared operators are asked for is not handed on to anything else.
-        most = self.calibration.worthwhile_passes if len(schedule) > 1 else np.inf
+        # What only shared operators are asked for, or can do, is not handed on to anything else.
+        alone = len(schedule) == 1 or not self.rowwise.installed
+        most = np.inf if alone else self.calibration.worthwhile_passes
         progress = self._begin(x, np.where(known, mean, centre.centre.y), until, most)
         for level in schedule:
             rows = self._rows(progress, level)
@@ -334,7 +335,9 @@ class Driver:
         usual = self._usual_passes(level)
         for number, (steps, rounds) in enumerate(plan):
             # A short plan, for few rows, goes as far as the usual one: its last pass is the last of the usual one too.
-            reached = index * usual + (number if len(plan) == usual or not number else usual - len(plan) + number)
+            reached = index * usual + (
+                number if len(plan) == usual or not number else usual - len(plan) + number
+            )
             if not len(left) or (number and progress.late) or reached >= progress.most_passes:
                 break
             began = time.process_time()

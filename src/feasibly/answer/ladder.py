@@ -337,9 +337,7 @@ class Ladder:
         factorisations = np.zeros(len(x), dtype=np.int64)
         left = np.concatenate([inside[~fine], np.flatnonzero(outside)])
         if len(left):
-            starts = (
-                self._starts(x, belief, found, ~fine, outside) if self.driver.calibration.warm else None
-            )
+            starts = self._starts(x, belief, found, ~fine, outside) if self.driver.calibration.warm else None
             verdicts, factorisations = self._solve(x, left, starts, point)
             level[[i for i in left if verdicts[i] is None]] = "solver"
 

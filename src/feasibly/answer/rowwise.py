@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -63,12 +64,19 @@ class RowSolver:
     @property
     def translates(self) -> bool:
         """Whether the problem can be handed to the solver; less work than `available`, which solves it once."""
+        if not self.installed:
+            return False
         from feasibly.solve.translate import TranslationError
 
         try:
             return self.model is not None
         except TranslationError:
             return False
+
+    @property
+    def installed(self) -> bool:
+        """Whether there is a solver on this machine; beside an accelerator, where nobody labels, there may be none."""
+        return importlib.util.find_spec("casadi") is not None
 
     @property
     def solver(self) -> Solver:
@@ -87,11 +95,11 @@ class RowSolver:
     def _get(self) -> Solver | None:
         if self._missing:
             return None
-        try:
-            from feasibly.solve.translate import TranslationError
-        except ModuleNotFoundError:  # a machine with an accelerator and no solver, where nobody labels
+        if not self.installed:
             self._missing = True
             return None
+        from feasibly.solve.translate import TranslationError
+
         try:
             return self.solver
         except TranslationError:

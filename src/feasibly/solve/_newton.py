@@ -58,8 +58,8 @@ class Manner:
 HASTY = Manner(
     bold=True, regularisation=1e-10, stiffest=1e30, refined_below=0.0, short=5e-2, most=2
 )  # fmt: skip
-"""For rows that most likely are easy: the least work an iteration; hard rows get stuck at once. Steps below 5 % in a row
-are the sign: with 1 %, a row of 197_snem__sad wandered on and ended at a local optimum 3e-3 % above the other."""
+"""For rows that most likely are easy: the least work an iteration; hard rows get stuck at once. Steps below 5 % in
+a row are the sign: with 1 %, a row of 197_snem__sad wandered on and ended at a local optimum 3e-3 % above the other."""
 CAREFUL = Manner(
     bold=False, regularisation=1e-7, stiffest=1e8, refined_below=1e-4, short=1e-3, most=3
 )  # fmt: skip

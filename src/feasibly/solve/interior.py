@@ -83,7 +83,11 @@ class Interior:
         """Find the points of the nominal input's central path that rows begin at; `False` if there is none."""
         state: State | None = self.begin(self.model.nominal, start)
         assert state is not None
-        cost = abs(float(self._slim(state.y, self.model.nominal, state.nu, state.z[: self.model.n_inequalities])[0][0]))
+        cost = abs(
+            float(
+                self._slim(state.y, self.model.nominal, state.nu, state.z[: self.model.n_inequalities])[0][0]
+            )
+        )
         if cost > 0.0:
             self._held_up = 2.0 * _SHARE_HELD_UP * cost
             self._barrier = float(np.clip(_SHARE_HELD_UP * cost / self._newton.rows, 1e-13, _LEAST_BARRIER))

@@ -94,9 +94,9 @@ def train_response(
     driver = Driver(problem, calibration, first.covariance, reuse=driver)
     if len(unlabelled) and clock.left > 0.1 * clock.budget:
         with clock.account("frames"):  # what a row takes is told best by rows that nobody has seen
-            rows = unlabelled[-driver.settings.timed_rows :]
+            unseen = unlabelled[-driver.settings.timed_rows :]
             until = time.monotonic() + clock.left - 0.05 * clock.budget
-            driver = economised(driver, rows, model.predict(rows).mean, labels.seconds, until)
+            driver = economised(driver, unseen, model.predict(unseen).mean, labels.seconds, until)
     return model, driver, {"pseudo_labels": pseudo}
 
 
