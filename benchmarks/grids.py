@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 import feasibly as fb
 from feasibly.solve import Outcome, SolverOptions
-from feasibly.solve.ipopt import differentiate
 from feasibly.solve.model import build_model
 
 REGIMES = ("uniform", "correlated")
@@ -162,10 +161,8 @@ class Reference:
         model = self.model
         self._upper = np.zeros(model.n_equalities + model.n_inequalities)
         self._lower = np.concatenate([np.zeros(model.n_equalities), np.full(model.n_inequalities, -np.inf)])
-        derivatives = differentiate(model.nlp)
-        self._solver = casadi.nlpsol(
-            "reference", "ipopt", model.nlp, {**quiet, **derivatives, "ipopt": settings}
-        )
+        # CasADi differentiates by itself here: a reference shares as little as it can with what it judges.
+        self._solver = casadi.nlpsol("reference", "ipopt", model.nlp, {**quiet, "ipopt": settings})
         self._nominal = self._solve(model.nominal, model.start)
 
     def _solve(self, x: Array, start: Array) -> tuple[Array, float] | None:

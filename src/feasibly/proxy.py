@@ -99,6 +99,11 @@ class Proxy:
         return self.record.method
 
     @property
+    def outlook(self) -> str:
+        """How hard the problem turned out to be in training, and whether a proxy pays; empty if nobody has measured."""
+        return "" if self.calibration is None else self.calibration.outlook
+
+    @property
     def certificate(self) -> Certificate | None:
         """What is promised of its answers; made by `certify`, saved with the proxy, used by `predict`."""
         return self._certificate

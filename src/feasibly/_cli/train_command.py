@@ -119,7 +119,15 @@ def _train(
         proxy.save(out, overwrite=force)
     record = proxy.record
     if json:
-        emit({"path": out, "problem": proxy.problem.name, "interrupted": bool(pressed()), **record.__dict__})
+        emit(
+            {
+                "path": out,
+                "problem": proxy.problem.name,
+                "interrupted": bool(pressed()),
+                "outlook": proxy.outlook,
+                **record.__dict__,
+            }
+        )
     else:
         free = f" and {record.unlabelled:,} inputs without" if record.unlabelled else ""
         show(
@@ -132,6 +140,8 @@ def _train(
             + ", ".join(f"{name} {in_words(s)}" for name, s in spent if s >= 5e-4)
             + "."
         )
+        if proxy.outlook:
+            show(f"  {proxy.outlook}")
     if record.note:
         say(f"note: {record.note}")
     if pressed():

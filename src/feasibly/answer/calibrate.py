@@ -260,7 +260,7 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     taken = np.concatenate([[0.0], np.cumsum([done.seconds for done in passes])])
     left = len(x[some]) - np.concatenate([[0], np.cumsum([done.converged for done in passes])])
     row = np.full(len(taken), settings.warm_share * seconds)
-    warm = True
+    warm, plain = True, seconds
     if len(driver.search.lower) <= settings.timed_outputs:
         plain, usual_costs = _row_by_row(driver, x, mean, 0, False, seconds, until)
         row[0], costs = _row_by_row(driver, x, mean, 0, True, row[0], until)
@@ -268,9 +268,15 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
         # Where there are several local optima, a belief may lead to a worse one than the nominal solution does.
         worse = bool(np.any(costs - usual_costs > settings.local_optimum * np.abs(usual_costs)))
         warm, row[0] = bool(row[0] < plain) and not worse, plain if worse else min(row[0], plain)
-    best = int(np.argmin(taken + left * row))
+    whole = taken + left * row
+    best = int(np.argmin(whole))
     most = everything if best == len(passes) else best
-    return _with(driver, replace(calibration, worthwhile_passes=most, warm=warm or most > 0))
+    count = max(len(x[some]), 1)
+    chosen = replace(
+        calibration, worthwhile_passes=most, warm=warm or most > 0, reached=1.0 - left[-1] / count,
+        row_seconds=float(whole[best] / count), solving_seconds=plain,
+    )  # fmt: skip
+    return _with(driver, chosen)
 
 
 def _row_by_row(

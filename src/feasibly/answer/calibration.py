@@ -88,3 +88,35 @@ class Calibration:
     row by row; with zero, rows go there straight away. Found on the labels by what each pass took and brought."""
     warm: bool = True
     """Whether a row that goes straight to the row-wise solver starts from what is believed of it, or as for a label."""
+    row_seconds: float = float("nan")
+    """Processor seconds that a row of a batch is expected to take, as training has measured it; NaN if it has not."""
+    solving_seconds: float = float("nan")
+    """What solving such a row takes."""
+
+    @property
+    def outlook(self) -> str:
+        """How hard the problem is, and whether a proxy pays, in one line; empty where nobody has measured it."""
+        if not (self.row_seconds > 0.0 and self.solving_seconds > 0.0):
+            return ""
+        share = self.row_seconds / self.solving_seconds
+        times = (
+            f"about {_short(self.row_seconds)} an instance where solving takes {_short(self.solving_seconds)}"
+        )
+        if share > _HARDLY:
+            return (
+                f"Hard: shared factorisations reach {self.reached:.0%} of such rows, the others are solved one by one; "
+                f"{times}. A proxy hardly pays here: answer='solved' does as well."
+            )
+        kind = "Easy" if self.reached > _MOSTLY else "Partly hard"
+        return f"{kind}: shared factorisations reach {self.reached:.0%} of such rows; {times}."
+
+
+_HARDLY, _MOSTLY = 0.8, 0.9
+"""A proxy that takes more of the solver's time than the first hardly pays; a problem is easy above the second."""
+
+
+def _short(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds / 1e-6:.2g} us"
