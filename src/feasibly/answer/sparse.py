@@ -37,6 +37,8 @@ REGULARISATION = 1e-10
 regular, and no digit that a step has is lost."""
 SOFT = 1e-3
 """The softness of candidates, as a share of how far a unit of their multiplier moves them."""
+MOST_COLUMNS = 1024
+"""Columns of the inverse that are kept: 32 rows of case2000 need 63. Where rows need more, no set is settling."""
 SHIFTS = 1e-6, 10.0, 1e6
 """The first shift of a Hessian that does not curve upwards on the usual constraints, what it is multiplied by until it
 does, and the last; times the belief's curvature."""
@@ -51,6 +53,12 @@ class Flips:
         self.which: Ints = np.zeros(0, dtype=np.int64)
         self.columns: Array = np.zeros((size, 0))
         self.matrix: Array = np.zeros((0, 0))
+
+    def forget(self) -> None:
+        """Drop all columns."""
+        self.place[:] = -1
+        self.which, self.matrix = self.which[:0], np.zeros((0, 0))
+        self.columns = self.columns[:, :0]
 
     def add(self, which: Ints, columns: Array, matrix: Array) -> None:
         """`columns` of the candidates `which`, and the matrix between all there are then."""
@@ -107,10 +115,13 @@ class SparseOperator:
         return np.asarray(slack)
 
     def know(self, which: Ints) -> None:
-        """Make sure that there are columns for the candidates `which`."""
+        """Make sure that there are columns for the candidates `which`, as far as there is room for them."""
         new = np.unique(which[self.flips.place[which] < 0])
         if not len(new):
             return
+        if len(self.flips.which) + len(new) > MOST_COLUMNS:
+            self.flips.forget()
+            new = np.unique(which)[:MOST_COLUMNS]
         total, before = self.rows
         right = np.zeros((total, len(new)))
         outside = ~self.base[new]

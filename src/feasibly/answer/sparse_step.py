@@ -26,10 +26,12 @@ WIDTHS = (1, 8, 32)
 """Batch sizes that are compiled. Wider ones gain nothing: the factors, not the calls, take the time."""
 HARD = 1e-10
 """Added to the diagonal, scaled to one, of a row's complementarity problem."""
+ROUNDING = 1e-9
+"""Slacks, and multipliers relative to the largest, that are not negative beyond this are not negative."""
+LOOKS = 3
+"""Times that a step looks for further places where a row's active set differs from the usual one."""
 PATIENCE = 3
 """Rounds without progress before flipping one at a time."""
-MOST_FLIPS = 400
-"""A row that differs from the usual active set in more places is left to the row-wise solver."""
 
 
 class SparseIteration:
@@ -125,7 +127,7 @@ class SparseIteration:
         self, operator: SparseOperator, g: Array, a: Array, r: Array, lam: Array, active: Mask, rounds: int
     ) -> tuple[Array, Array, Mask]:
         """The step of each row (columns), the candidates' new multipliers and their active set."""
-        base, free = operator.base, len(operator.free)
+        base = operator.base
         # Multipliers of unusual candidates come back with the flips.
         unusual = np.where(base, 0.0, lam)
         r = r - np.asarray(operator.transposed @ unusual.T).T
@@ -133,22 +135,25 @@ class SparseIteration:
         step = operator.solve(right)
         flipped = active != base
         first = operator.values(a.T, lam.T, step).T
-        amounts = np.zeros_like(lam)
-        for _ in range(3):
+        # Multipliers are prices, slacks are not: each has its own idea of nothing.
+        prices = np.abs(first[:, base]).max(axis=1, initial=0.0)[:, None]
+        nothing = ROUNDING * np.where(base, 1.0 + prices, 1.0)
+        for _ in range(LOOKS):
+            amounts = np.zeros_like(lam)
             operator.know(np.flatnonzero(flipped.any(axis=0)))
             known = operator.flips.which
+            flipped &= operator.flips.place >= 0
             small, flipped[:, known] = settle(
                 operator.flips.matrix, first[:, known], flipped[:, known], rounds
             )
             amounts[:, known] = small
             moved = step - operator.flips.columns @ small.T
             values = operator.values(a.T, lam.T, moved).T + operator.softness * amounts
-            missed = (values < -1e-9 * (1.0 + np.abs(first).max(axis=1, keepdims=True))) & ~flipped
+            missed = (values < -nothing) & ~flipped
             missed[:, known] = False
             if not missed.any():
                 break
             flipped |= missed
-        del free
         found = np.where(base, np.where(flipped, 0.0, values), np.where(flipped, amounts, 0.0))
         return moved, np.maximum(found, 0.0), flipped != base
 
