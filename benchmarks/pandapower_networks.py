@@ -88,6 +88,8 @@ def _pypower(net: Any, problem: fb.Problem) -> float | None:
     np.add.at(shunt, grid.branch_to, grid.g_to + 1j * (grid.b_to - half))
     bus[:, 4] += shunt.real * base
     bus[:, 5] += shunt.imag * base
+    if not ((branch[:, 5] > 0.0) & (branch[:, 5] < 1e10)).any():
+        branch[0, 5] = 1e9  # PYPOWER fails where no branch is rated: one that nothing reaches
     cost = np.zeros((len(gen), 7))
     cost[:, 0], cost[:, 3] = 2, 3
     cost[:, 4:] = grid.cost / np.array([base**2, base, 1.0])

@@ -265,3 +265,21 @@ def test_psse_files_say_what_is_wrong_and_where(which: str, tmp_path: Path) -> N
     (tmp_path / "broken.raw").write_text(text)
     with pytest.raises(FeasiblyError, match=re.escape(sentence)):
         load_problem(tmp_path / "broken.raw", costs=COSTS3)
+
+
+def test_egret_and_gridfm_are_the_same_grid(tmp_path: Path) -> None:
+    source = GRID3.write(tmp_path / "grid.m")
+    whole = read_grid(source)
+    assert read_grid(_emit(source, "egret-json", tmp_path / "grid.json")).digest == whole.digest
+    for part in powerio.emit(powerio.parse(str(source)), "gridfm").artifacts:
+        target = tmp_path / "folder" / part.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(part.data)
+    folder = next((tmp_path / "folder").rglob("bus_data.parquet")).parent
+    grid = read_grid(folder)
+    assert grid.warnings == ("the grid and loads of scenario 0, the first of 1",)
+    for key in ("pd", "qd", "pmax", "qmin", "cost", "r", "x", "b_from", "rate", "vmax", "bs"):
+        np.testing.assert_allclose(getattr(grid, key), getattr(whole, key), err_msg=key)
+    next(folder.rglob("gridfm_meta.json")).unlink()
+    with pytest.raises(FeasiblyError, match=r"has no gridfm_meta\.json"):
+        read_grid(folder)

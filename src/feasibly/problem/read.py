@@ -30,7 +30,7 @@ def read_grid(
     """Read a grid file, or `pglib:case57_ieee` for a case of PGLib-OPF.
 
     Args:
-        source: a path to any format that powerio reads: MATPOWER `.m`, PSS/E `.raw`, PowerModels `.json`, ...
+        source: a path: MATPOWER `.m`, PSS/E `.raw`, JSON of PowerModels or Egret, a folder of GridFM's parquet files.
         costs: generation costs for a format that carries none: a table with a row `c2, c1, c0`
             ($/MW^2h, $/MWh, $/h) for each generator in service, in file order; or the path of a CSV file
             with the columns `generator, c2, c1, c0`, where `generator` is the row in the file, from 1; or one
@@ -60,6 +60,10 @@ def read_grid(
     except (powerio.PowerIOError, OSError, ValueError) as error:
         raise FeasiblyError(f"{path.name} cannot be read as a grid: {_reason(error, path)}") from None
     network = module.value
+    told = []
+    if isinstance(network, powerio.ScenarioSet):
+        network, note = _first_scenario(path, network)
+        told.append(note)
     if not isinstance(network, powerio.BalancedNetwork):
         raise FeasiblyError(
             f"{path.name} holds a {type(network).__name__}; AC optimal power flow needs a balanced network"
@@ -67,11 +71,26 @@ def read_grid(
     if network.source_format == "pandapower-json":
         raise FeasiblyError(f"{path.name} is a pandapower net: feasibly.load_problem reads it")
     faults, notes = passed_over(module.diagnostics)
+    notes = told + notes
     more, current_base = look_again(path, network)
     faults += more
     return assemble(
         network, name, notes, costs, faults, current_base=current_base, fixed_dc=dc_lines == "fixed"
     )
+
+
+def _first_scenario(path: Path, scenarios: Any) -> tuple[Any, str]:
+    """The grid of GridFM's first scenario. The base is written by some tools alone, and 100 MVA would be a guess."""
+    if not list(path.rglob("gridfm_meta.json")):
+        raise FeasiblyError(
+            f"{path.name} has no gridfm_meta.json, without which its base power is not known; `feasibly import gridfm` "
+            "works it out from the flows"
+        )
+    names = list(scenarios.keys())
+    if not names:
+        raise FeasiblyError(f"{path.name} holds no scenario")
+    note = f"the grid and loads of scenario {names[0]}, the first of {len(names)}"
+    return scenarios.get(names[0]), note
 
 
 def _read_here(path: Path, name: str, costs: Costs | None, ignore: list[str], fixed_dc: bool) -> Grid:
@@ -125,5 +144,8 @@ def _reason(error: Exception, path: Path) -> str:
             return f"it is not valid JSON ({wrong})"
     first = (str(error).splitlines() or [type(error).__name__])[0]
     if first.startswith("REQUEST.FORMAT.UNKNOWN") and path.is_file():
-        return "its format is not known; MATPOWER ends in .m, PSS/E in .raw, PowerModels in .json"
+        return (
+            "its format is not known; MATPOWER ends in .m, PSS/E in .raw; PowerModels, Egret and pandapower in .json; "
+            "PyPSA and GridFM are folders"
+        )
     return re.sub(r"^[A-Z_]+(\.[A-Z_]+)+: ", "", first)

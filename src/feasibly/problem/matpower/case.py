@@ -259,7 +259,9 @@ class _Reader:
     def status(self, name: str, table: Matrix, column: int) -> list[bool]:
         found = []
         for row, value in enumerate(table[:, column].tolist(), start=1):
-            if value not in (0.0, 1.0):
+            # MATPOWER: a generator is in service where its status is above zero (MOST has 2 and -1 too).
+            whole = name == "gen" and np.isfinite(value) and value == int(value)
+            if value not in (0.0, 1.0) and not whole:
                 self.faults.append(
                     Fault(f"{self.where(name)}, row {row}", f"the status must be 0 or 1, got {value:g}")
                 )
@@ -354,22 +356,8 @@ class _Reader:
     def dc_lines(self) -> list[Element]:
         table = self.table("dcline")
         starts, stops = (self.whole("dcline", table, i, "bus number") for i in (0, 1))
-        names = (
-            "pf",
-            "pt",
-            "qf",
-            "qt",
-            "vf",
-            "vt",
-            "pmin",
-            "pmax",
-            "qminf",
-            "qmaxf",
-            "qmint",
-            "qmaxt",
-            "loss0",
-            "loss1",
-        )
+        names = ("pf", "pt", "qf", "qt", "vf", "vt", "pmin", "pmax", "qminf", "qmaxf", "qmint", "qmaxt",
+                 "loss0", "loss1")  # fmt: skip
         costs = self.found.get("dclinecost")
         prices: list[Element | None] = [None] * len(table)
         if isinstance(costs, np.ndarray) and len(table):
