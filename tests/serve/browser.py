@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from feasibly.serve.app import build_app
+from feasibly.serve.connection import connections
 from feasibly.serve.desk import Desk
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -26,7 +27,9 @@ FLAGS = (
 def running(desk: Desk, **more: Any) -> Iterator[str]:
     """The application on a free port of this machine, in a thread; gives its address."""
     troubles: list[Exception] = []
-    server = uvicorn.Server(uvicorn.Config(build_app(desk, troubles.append, **more), port=0, log_config=None))
+    app = build_app(desk, troubles.append, **more)
+    http = connections(desk.limits.seconds)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, http=http, ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait(lambda: server.started)

@@ -151,7 +151,7 @@ def _train(
         raise typer.Exit(signals.status())
 
 
-LATE = 1.0
+LATE = 0.5
 """Seconds after the end of the budget at which training that cannot hear is left behind."""
 
 COURTESY = 3.0

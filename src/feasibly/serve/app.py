@@ -70,4 +70,6 @@ def build_app(
         exception_handlers={HTTPException: lost, Refused: refused},
         lifespan=lifespan,
     )
-    return Guard(app, hosts=hosts, origins=origins, token=token, meters=desk.meters)
+    return Guard(
+        app, hosts=hosts, origins=origins, token=token, meters=desk.meters, seconds=desk.limits.seconds
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from feasibly.serve.refusal import Refused
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from feasibly.serve.desk import Desk
     from feasibly.serve.shelf import Served
 
 Array = NDArray[np.float64]
@@ -30,8 +32,34 @@ LARGE = 1 << 18
 _NUMBERS = {float, int, type(None)}
 
 
-async def read_body(request: Request, limits: Limits, deadline: float) -> bytes:
-    """The body, unless it is too long or comes too slowly."""
+class Intake:
+    """How many bytes of requests are held in memory, so that many large ones at once cannot fill it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits.pending_bytes
+        self.held = 0
+        self.parsing = asyncio.Lock()
+        """Of large ones, one at a time: what is made of them is many times as large."""
+
+    def take(self, size: int) -> None:
+        """Count bytes in, or refuse them."""
+        if self.held + size > self._most:
+            raise Refused(
+                503,
+                f"requests of {self.held:,} bytes are being read already; ask again in a moment",
+                retry_after=1,
+            )
+        self.held += size
+
+    def give(self, size: int) -> None:
+        """And out."""
+        self.held -= size
+
+
+@asynccontextmanager
+async def body_of(request: Request, desk: Desk, deadline: float) -> AsyncIterator[bytes]:
+    """The body, unless it is too long or comes too slowly; counted until it has been understood."""
+    limits, intake = desk.limits, desk.intake
     too_large = Refused(
         413,
         f"a request may have {limits.body_bytes:,} bytes; ask in several, or use feasibly predict",
@@ -41,29 +69,34 @@ async def read_body(request: Request, limits: Limits, deadline: float) -> bytes:
         raise too_large
     parts, size = [], 0
     try:
-        async with asyncio.timeout(deadline - time.perf_counter()):
-            async for part in request.stream():
-                size += len(part)
-                if size > limits.body_bytes:
-                    raise too_large
-                parts.append(part)
-    except TimeoutError:
-        raise Refused(
-            408, f"the request was not complete within {limits.seconds:g} seconds; send it again"
-        ) from None
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        try:
+            async with asyncio.timeout(deadline - time.perf_counter()):
+                async for part in request.stream():
+                    if size + len(part) > limits.body_bytes:
+                        raise too_large
+                    intake.take(len(part))
+                    size += len(part)
+                    parts.append(part)
+        except TimeoutError:
+            raise Refused(
+                408, f"the request was not complete within {limits.seconds:g} seconds; send it again"
+            ) from None
+        yield parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        intake.give(size)
 
 
-async def read_json(request: Request, limits: Limits, deadline: float) -> dict[str, Any]:
+async def read_json(request: Request, desk: Desk, deadline: float) -> dict[str, Any]:
     """The body as a JSON object."""
-    body = await read_body(request, limits, deadline)
-    try:
-        if len(body) > LARGE:
-            said = await asyncio.to_thread(orjson.loads, body)
-        else:
-            said = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Refused(422, f"the body is not JSON: {error}") from None
+    async with body_of(request, desk, deadline) as body:
+        try:
+            if len(body) > LARGE:
+                async with desk.intake.parsing:
+                    said = await asyncio.to_thread(orjson.loads, body)
+            else:
+                said = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise Refused(422, f"the body is not JSON: {error}") from None
     if not isinstance(said, dict):
         raise Refused(422, "the body must be a JSON object")
     return said

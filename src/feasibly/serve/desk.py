@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from feasibly.problem.errors import FeasiblyError
 from feasibly.serve.batching import Batcher
+from feasibly.serve.bodies import Intake
 from feasibly.serve.drawings import Drawings
 from feasibly.serve.limits import Limits
 from feasibly.serve.meters import Meters
@@ -26,6 +27,7 @@ class Desk:
         self.shelf = shelf
         self.limits = limits
         self.drawings = drawings or Drawings()
+        self.intake = Intake(limits)
         self.meters = Meters()
         self.batcher = Batcher(limits, self.meters)
         self.meters.waiting.set_function(lambda: self.batcher.waiting)
@@ -91,7 +93,8 @@ class Desk:
                 self.shelf.loading.discard(name)
             self.shelf.put(served)
             self.meters.loaded.labels(name).set(1)
-            threading.Thread(target=served.warm_alone, name=f"warming {name}", daemon=True).start()
+            if self.shelf.warms and not served.alone:
+                threading.Thread(target=served.warm_alone, name=f"warming {name}", daemon=True).start()
 
     def unload(self, name: str) -> None:
         """Let go of a model."""

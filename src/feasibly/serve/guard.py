@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import logging
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import orjson
+from starlette.requests import ClientDisconnect
 
 from feasibly.problem.errors import FeasiblyError
 from feasibly.serve.refusal import Refused
@@ -36,6 +38,10 @@ HEADERS = [
     ),
 ]
 
+BUFFERED = 1 << 16
+"""Bytes of a reply that go out at once, whether or not anybody reads them."""
+GONE = 499
+"""Counted for who left before the reply."""
 _SHORTEST = 16
 
 
@@ -65,12 +71,14 @@ class Guard:
         origins: Iterable[str] = (),
         token: str | None = None,
         meters: Meters,
+        seconds: float = 30.0,
     ) -> None:
         self._app = app
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._origins = {origin.rstrip("/").lower() for origin in origins}
         self._token = None if token is None else f"Bearer {token}".encode()
         self._meters = meters
+        self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -79,20 +87,35 @@ class Guard:
             return
         status = 500
         begun = False
+        shared: list[tuple[bytes, bytes]] = []
 
         async def sending(message: Message) -> None:
             nonlocal status, begun
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
-            await send(message)
+                message["headers"] = [*message.get("headers", ()), *HEADERS, *shared]
+            if len(message.get("body", b"")) < BUFFERED:
+                await send(message)
+                return
+            async with asyncio.timeout(self._seconds):  # who does not read what was asked for is left
+                await send(message)
 
         try:
-            self._check(scope)
+            headers = self._check(scope)
+            shared += self._for_other_sites(headers.get(b"origin"))
+            if shared and scope["method"] == "OPTIONS":
+                await _preflight(sending)
+                return
+            self._check_token(scope, headers)
             await self._app(scope, receive, sending)
         except Refused as refusal:
             await reply(sending, refusal.status, refusal.sentence, refusal.headers)
+        except ClientDisconnect:
+            status = GONE
         except Exception as error:
+            if begun and isinstance(error, TimeoutError):  # the reply's; the connection is closed on return
+                status = GONE
+                return
             log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
             if not begun:
                 await reply(sending, 500, "this is a bug in feasibly; the server's log has the traceback", {})
@@ -100,7 +123,8 @@ class Guard:
             method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "OPTIONS") else "other"
             self._meters.requests.labels(method, str(status)).inc()
 
-    def _check(self, scope: Scope) -> None:
+    def _check(self, scope: Scope) -> dict[bytes, bytes]:
+        """Refuse who asks for another host or from another site; the headers, each once."""
         headers = dict(
             scope["headers"]
         )  # of several with one name the last: each of these may stand once only
@@ -117,6 +141,9 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None:
             self._check_origin(origin.decode("latin-1").lower(), host)
+        return headers
+
+    def _check_token(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         if self._token is not None and not _open(scope["path"]):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self._token):
@@ -133,6 +160,12 @@ class Guard:
             return False
         return True
 
+    def _for_other_sites(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
+        """What a browser wants to see before it gives a reply to a page of a site that was let in."""
+        if origin is None or origin.decode("latin-1").lower().rstrip("/") not in self._origins:
+            return []
+        return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
+
     def _check_origin(self, origin: str, host: str) -> None:
         if origin.rstrip("/") in self._origins or origin in (f"http://{host}", f"https://{host}"):
             return
@@ -140,6 +173,18 @@ class Guard:
             403,
             "requests from pages of other sites are refused; start the server with --allow-origin ORIGIN if wanted",
         )
+
+
+async def _preflight(send: Send) -> None:
+    """A browser asks whether it may ask; it never shows a token when it does."""
+    lines = [
+        (b"access-control-allow-methods", b"GET, POST"),
+        (b"access-control-allow-headers", b"authorization, content-type"),
+        (b"access-control-max-age", b"600"),
+        (b"content-length", b"0"),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": lines})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _open(path: str) -> bool:

@@ -14,6 +14,8 @@ class Limits:
 
     body_bytes: int = 32 << 20
     """1,024 rows of a grid with 2,000 buses are 50 MB of JSON at full precision; half of that is a long request."""
+    pending_bytes: int = 128 << 20
+    """Of all requests that are being read at any time; then 503."""
     rows: int = 1024
     """In one request. More is work for `feasibly predict`."""
     queued_rows: int = 4096

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from feasibly.problem.errors import FeasiblyError
-from feasibly.serve.bodies import check_count, known, read_body, read_how, read_json, read_numbers
+from feasibly.serve.bodies import body_of, check_count, known, read_how, read_json, read_numbers
 from feasibly.serve.openapi import document
 from feasibly.serve.plain import detail
 from feasibly.serve.refusal import Refused
@@ -58,7 +58,7 @@ def routes(desk: Desk) -> list[Route]:
         began = time.perf_counter()
         served = desk.find(request.path_params["name"])
         deadline = began + desk.limits.seconds
-        said = await read_json(request, desk.limits, deadline)
+        said = await read_json(request, desk, deadline)
         known(said, FIELDS, "a request")
         how = read_how(said, served)
         x = _one_row(said, served)
@@ -73,7 +73,7 @@ def routes(desk: Desk) -> list[Route]:
     async def solver(request: Request) -> Response:
         """The exact solver from a cold start, for comparison; one at a time."""
         served = desk.find(request.path_params["name"])
-        said = await read_json(request, desk.limits, time.perf_counter() + desk.limits.seconds)
+        said = await read_json(request, desk, time.perf_counter() + desk.limits.seconds)
         known(said, ("x",), "a request")
         x = _one_row(said, served)
         if not np.isfinite(x).all():
@@ -100,8 +100,8 @@ def routes(desk: Desk) -> list[Route]:
             except ValueError:
                 raise Refused(422, "the tolerance must be a number, as 1e-4") from None
         how = read_how(wanted, served)
-        body = await read_body(request, desk.limits, deadline)
-        x = await asyncio.to_thread(read_csv, body, served, desk.limits)
+        async with body_of(request, desk, deadline) as body, desk.intake.parsing:
+            x = await asyncio.to_thread(read_csv, body, served, desk.limits)
         check_count(len(x), desk.limits)
         asked = await desk.batcher.ask(served, how, x, deadline)
         desk.meters.answered(served.name, asked.answer)

@@ -47,7 +47,7 @@ def routes(desk: Desk) -> list[Route]:
         began = time.perf_counter()
         served = desk.find(request.path_params["name"])
         deadline = began + desk.limits.seconds
-        said = await read_json(request, desk.limits, deadline)
+        said = await read_json(request, desk, deadline)
         known(said, FIELDS, "a request")
         how = read_how(said, served)
         wants = said.get("promise", False)

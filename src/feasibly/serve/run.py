@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("feasibly.serve")
 
 PORT = 8000
+BACKLOG = 1024
 SWITCH_SECONDS = 0.0005
 """How long the answering thread may keep the interpreter from the one that reads and writes; Python's own choice,
 ten times as long, is felt in every request."""
@@ -57,6 +58,7 @@ def serve(
     """
     _set_up(cache)
     from feasibly.serve.app import build_app
+    from feasibly.serve.connection import connections
     from feasibly.serve.desk import Desk
     from feasibly.serve.drawings import Drawings
     from feasibly.serve.guard import read_token
@@ -64,7 +66,7 @@ def serve(
 
     token = None if token_file is None else read_token(Path(token_file))
     limits = limits or Limits()
-    warm = [rows for rows in WARM if rows <= limits.batch_rows]
+    warm = sorted({min(rows, limits.batch_rows) for rows in WARM})
     named = models if isinstance(models, Mapping) else {}
     folders = [] if isinstance(models, Mapping) else [Path(path) for path in models]
     shelf = Shelf(folders, named, warm=warm)
@@ -80,7 +82,8 @@ def serve(
     own = [] if _is_address(host) else [host]
     app = build_app(desk, failed, hosts=[*own, *hosts], origins=origins, token=token)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, lifespan="on",
+        app, http=connections(limits.seconds), ws="none", log_config=None, access_log=False, server_header=False,
+        lifespan="on", backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, int(limits.stopping_seconds)), timeout_keep_alive=30,
     )  # fmt: skip
     server = _Server(config, desk)
@@ -142,7 +145,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(1024)  # who comes early waits instead of being turned away
+        listening.listen(BACKLOG)  # who comes early waits instead of being turned away
     except (OSError, UnicodeError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FeasiblyError(

@@ -55,7 +55,8 @@ class Served:
         """Seconds that a batch takes, by the binary logarithm of its rows; a running mean."""
         self.digest = proxy.digest()
         self.warm_seconds = float("nan")
-        self._alone = False
+        self.alone = False
+        """Whether one row is answered by a program of its own."""
         self.position = {name: i for i, name in enumerate(self.problem.input_names)}
         self._making, self._no_prover = threading.Lock(), ""
         self._maker: threading.Thread | None = None
@@ -78,7 +79,7 @@ class Served:
 
     def attempt(self, x: Array, how: How) -> tuple[Answer, Ints]:
         """Answer what can be in about the usual time for so many rows; the others are named."""
-        if len(x) == 1 and not self._alone:
+        if len(x) == 1 and not self.alone:
             found, left = self.attempt(np.repeat(x, 2, axis=0), how)
             return split(found, (1, 1))[0], left[:1]
         began = time.monotonic()
@@ -155,7 +156,7 @@ class Served:
     def warm_alone(self) -> None:
         """Compile what one row alone needs, and use it from then on."""
         self._try_out(1)
-        self._alone = True
+        self.alone = True
 
     def _try_out(self, rows: int) -> None:
         x = sample(self.problem, rows)
@@ -219,6 +220,11 @@ class Shelf:
             self._roots.append(folder)
         else:
             raise FeasiblyError(f"{source} is no model and holds none; name a folder that train wrote")
+
+    @property
+    def warms(self) -> bool:
+        """Whether models are warmed up before they answer."""
+        return bool(self._warm)
 
     def names(self) -> list[str]:
         """Every model that is loaded or could be, in the order they were named."""

@@ -82,7 +82,7 @@ def routes(desk: Desk) -> list[Route]:
         began = time.perf_counter()
         served = desk.find(request.path_params["name"])
         deadline = began + desk.limits.seconds
-        said = await read_json(request, desk.limits, deadline)
+        said = await read_json(request, desk, deadline)
         x, kind, wanted = _parse(said, served, desk)
         how = read_how(_parameters(said), served)
         parsed = time.perf_counter()
