@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ class Served:
             found, left = self.attempt(np.repeat(x, 2, axis=0), how)
             return split(found, (1, 1))[0], left[:1]
         began = time.monotonic()
-        size = max(len(x) - 1, 0).bit_length()
+        size = _size(len(x))
         usual = self._usual.get(size, FIRST_PATIENCE)
         found = self._ask(x, how, hurry=began + max(PATIENCE * usual, SHORTEST_PATIENCE))
         took = time.monotonic() - began
@@ -159,9 +160,12 @@ class Served:
         self.alone = True
 
     def _try_out(self, rows: int) -> None:
+        """Once to compile, once to see how long it takes."""
         x = sample(self.problem, rows)
-        self._ask(x, How(), hurry=time.monotonic())
-        self.attempt(x, How())
+        self._ask(x, How(), hurry=math.inf)
+        began = time.monotonic()
+        self._ask(x, How(), hurry=math.inf)
+        self._usual[_size(rows)] = time.monotonic() - began
 
     @property
     def range(self) -> tuple[Array, Array]:
@@ -170,6 +174,11 @@ class Served:
             return self.proxy.box
         reach = 0.1 * np.maximum(np.abs(self.problem.nominal), 0.1)
         return self.problem.nominal - reach, self.problem.nominal + reach
+
+
+def _size(rows: int) -> int:
+    """The binary logarithm of a number of rows, rounded up."""
+    return max(rows - 1, 0).bit_length()
 
 
 class Shelf:
