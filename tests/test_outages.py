@@ -12,6 +12,7 @@ from feasibly.problem.acopf import acopf
 from feasibly.problem.drawing import Draws
 from feasibly.problem.read import read_grid
 from feasibly.solve import solve
+from tests.conic import relax
 from tests.grids import GRID6, Tables
 
 VARY = ("load", "branch", "generator", "cost", "rating")
@@ -86,9 +87,37 @@ def test_stores_reopen_with_what_varies(data: fb.Dataset, tmp_path: Path) -> Non
     np.testing.assert_array_equal(again.keys, data.keys)
 
 
-def test_answers_under_outages(data: fb.Dataset, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def proxy(data: fb.Dataset) -> fb.Proxy:
+    return fb.fit(data.problem, data, "ridge", labels=50, budget=900)
+
+
+def test_no_dispatch_undercuts_the_bound_under_outages_other_costs_and_other_ratings(
+    data: fb.Dataset, proxy: fb.Proxy, tmp_path: Path
+) -> None:
     problem = data.problem
-    proxy = fb.fit(problem, data, "ridge", labels=50, budget=900)
+    proxy.learn_proofs(labels=12, budget=900.0)
+    test = data.split(50).test
+    x = np.concatenate([data.x[test], data.x[[7]]])
+    found = proxy.predict(x, "auto", prove=True)
+    cost = data.objective[test]
+    assert (found.lower_bound[:-1] <= cost * (1.0 + 1e-7)).all()
+    assert np.median((cost - found.lower_bound[:-1]) / cost) < 0.05
+    assert np.isnan(found.lower_bound[-1])
+    assert found.outcome[-1].name == "ISLANDED"
+    # The relaxation of the grid without the element, solved by somebody else.
+    for block, table, row, place in (("branch", "branch", 3, 3), ("generator", "gen", 2, 2)):
+        column = 10 if table == "branch" else 7
+        without = read_grid(GRID6.edited(**{table: (row, column, 0.0)}).write(tmp_path / f"{table}.json"))
+        one = problem.nominal.copy()
+        one[problem.inputs[block].start + place] = 0.0
+        value = relax(without, without.pd, without.qd).value
+        bound = proxy.predict(one, "auto", prove=True).lower_bound[0]
+        assert value * (1.0 - 1e-3) < bound < value * (1.0 + 1e-6)
+
+
+def test_answers_under_outages(data: fb.Dataset, proxy: fb.Proxy, tmp_path: Path) -> None:
+    problem = data.problem
     test = data.split(50).test
     x = data.x[[*test, 7]].copy()
     found = proxy.predict(x, "auto")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
-from feasibly.bound.cone import Cone, Multipliers, _cheapest, lower_bound
+from feasibly.bound.cone import Cone, Instance, Multipliers, _cheapest, lower_bound
 from feasibly.bound.lagrange import convex_bound
 from feasibly.precision import double
 from feasibly.problem.families import grid_of
@@ -60,15 +60,14 @@ def test_any_multipliers_give_a_bound(name):
     random = np.random.Generator(np.random.Philox(key=7))
     ends = len(cone.rated), len(cone.rated), len(cone.limited), len(cone.above) + len(cone.below)
     sizes = (grid.n_buses, grid.n_buses, *ends, cone.n_pairs)
-    load = np.zeros((2, grid.n_buses, len(rows)))
-    np.add.at(load[0], grid.load_bus, data.x[rows, : grid.n_loads].T)
-    np.add.at(load[1], grid.load_bus, data.x[rows, grid.n_loads :].T)
+    with double():
+        at = Instance.of(grid, problem.inputs, jnp.asarray(data.x[rows].T))
     for scale in (0.01, 1.0, 100.0, 1e4):
         draws = [scale * random.standard_normal((size, len(rows))) for size in sizes]
         draws[-1] = 0.3 * random.standard_normal(draws[-1].shape)
         draws[0] += data.duals.equality[rows, : grid.n_buses].T * -1.0
         with double():
-            low = np.asarray(lower_bound(cone, Multipliers(*map(jnp.asarray, draws)), *load))
+            low = np.asarray(lower_bound(cone, Multipliers(*map(jnp.asarray, draws)), at))
         assert (low <= data.objective[rows]).all()
         assert np.isfinite(low).all()
         # Without limits on reactive power there is more to choose from, and still a finite bound.
@@ -76,7 +75,7 @@ def test_any_multipliers_give_a_bound(name):
             grid, qmax=np.full(grid.n_generators, np.inf), pmin=grid.pmin - np.inf
         )
         with double():
-            wider = np.asarray(lower_bound(Cone.of(open_ends), Multipliers(*map(jnp.asarray, draws)), *load))
+            wider = np.asarray(lower_bound(Cone.of(open_ends), Multipliers(*map(jnp.asarray, draws)), at))
         assert np.isfinite(wider).all()
         assert (wider <= data.objective[rows]).all()
 

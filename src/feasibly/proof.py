@@ -8,18 +8,17 @@ arithmetic (`bound/cone.py`), and rounding is allowed for.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.arrays import padded
-from feasibly.bound.cone import Cone, Multipliers, lower_bound
+from feasibly.bound.cone import Cone, Instance, Multipliers, lower_bound
 from feasibly.bound.lagrange import convex_bound
 from feasibly.bound.relaxation import leaving, relaxation, to_multipliers
 from feasibly.data.dataset import Dataset
@@ -29,7 +28,7 @@ from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
 from feasibly.problem.grid import Grid
-from feasibly.problem.point import Duals
+from feasibly.problem.point import Point
 from feasibly.problem.sampling import sample
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ BUDGET = 120.0
 TRIAL = 8
 """Relaxations solved to see which pairs leave their cones."""
 ROUNDS = 4
+KNOWN = ("pd", "qd", "branch", "generator", "c1", "c2", "rating")
+"""Inputs that the relaxation knows."""
 BATCH = 256
 _SEED = 1 << 41
 
@@ -56,7 +57,7 @@ class Prover:
         self.cone = cone
         self.relaxed = relaxed
         self.loose = loose
-        self._bound = _compiled(cone)
+        self._bound = _compiled(cone, relaxed.problem.inputs)
         self._shedding: tuple[Problem, Solver] | None = None
 
     @staticmethod
@@ -64,7 +65,7 @@ class Prover:
         """The relaxation that belongs to a proxy's grid, these pairs free to leave their cones."""
         cone = Cone.of(known_grid(proxy.problem))
         box = proxy.box if proxy.box is not None else proxy.problem.box()
-        made = relaxation(cone, box, np.asarray(loose, dtype=np.int64))
+        made = relaxation(cone, box, np.asarray(loose, dtype=np.int64), problem=proxy.problem)
         check_same(proxy.problem, made, cone)
         return cone, made
 
@@ -77,7 +78,9 @@ class Prover:
         count = min(TRIAL, labels)
         for _ in range(ROUNDS):
             cone, relaxed = Prover.problem(proxy, loose)
-            data = label(relaxed, sample(relaxed, count, seed=_SEED + seed), jobs=1)
+            x = sample(proxy.problem, count, seed=_SEED + seed)
+            x = np.delete(x, list(proxy.problem.refused(x)), axis=0)
+            data = label(relaxed, x, jobs=1)
             found = np.union1d(loose, _leaving(cone, data))
             if len(found) == len(loose):
                 if count == labels:
@@ -101,54 +104,44 @@ class Prover:
         found = self.relaxed.predict(x, "auto")
         lost = np.isin([o.name for o in found.outcome], ["INFEASIBLE", "UNSOLVED", "NOT_FINITE_INPUT"])
         assert found.duals is not None
-        return self._evaluate(x, found.y, found.duals), np.asarray(lost)
-
-    def _evaluate(
-        self, x: Array, y: Array, duals: Duals, cone: Cone | None = None, bound: Any = None
-    ) -> Array:
-        out = np.full(len(x), -np.inf)
-        known = np.flatnonzero(duals.known & np.isfinite(y).all(axis=1))
-        run = self._bound if bound is None else bound
+        point, out = Point(found.y, found.duals), np.full(len(x), -np.inf)
+        known = np.flatnonzero(point.duals.known & np.isfinite(point.y).all(axis=1))
         for first in range(0, len(known), BATCH):
             rows = known[first : first + BATCH]
-            m = to_multipliers(self.cone, self.relaxed.problem, y[rows], duals.take(rows))
-            out[rows] = run(m, x[rows])
-        return out
+            m = to_multipliers(self.cone, self.relaxed.problem, x[rows], point.take(rows))
+            out[rows] = self._bound(m, x[rows])
+        return out, np.asarray(lost)
 
     def lacking(self, x: Array) -> float:
         """Power, per unit, that is provably short or too much for one input: above zero it has no feasible dispatch."""
-        cone = replace(self.cone, grid=replace(self.cone.grid, cost=np.zeros_like(self.cone.grid.cost)))
         if self._shedding is None:
             from feasibly.solve.nlp import Solver
 
-            problem = relaxation(cone, self.relaxed.problem.box(), self.loose, shedding=True)
+            relaxed = self.relaxed.problem
+            problem = relaxation(self.cone, relaxed.box(), self.loose, problem=relaxed, shedding=True)
             self._shedding = problem, Solver.build(problem)
         problem, solver = self._shedding
         s = solver.solve(x)
         if not s.outcome.ok:
             return 0.0
-        found = s.point.take(None)
-        m = to_multipliers(cone, problem, found.y, found.duals)
-        return max(float(_compiled(cone)(m, x[None])[0]), 0.0)
+        m = to_multipliers(self.cone, problem, x[None], s.point.take(None))
+        return max(float(_compiled(self.cone, problem.inputs, free=True)(m, x[None])[0]), 0.0)
 
 
 def _leaving(cone: Cone, data: Dataset) -> NDArray[np.int64]:
     assert data.duals is not None
     solved = np.flatnonzero(data.solved)
-    y = data.y[solved]
-    return leaving(cone, data.problem, y, to_multipliers(cone, data.problem, y, data.duals.take(solved)))
+    x, point = data.x[solved], Point(data.y[solved], data.duals.take(solved))
+    return leaving(cone, data.problem, x, point.y, to_multipliers(cone, data.problem, x, point))
 
 
-def _compiled(cone: Cone) -> Any:
-    """The bound for rows of inputs, in few compiled sizes."""
-    grid = cone.grid
-    loads = grid.n_loads
+def _compiled(cone: Cone, inputs: Mapping[str, slice], *, free: bool = False) -> Any:
+    """The bound for rows of inputs, in few compiled sizes; `free` where costs count as nothing."""
 
     @jax.jit
     def at(m: Multipliers, x: Any) -> Any:
-        load = jnp.zeros((2, grid.n_buses, x.shape[1]))
-        load = load.at[0, grid.load_bus].add(x[:loads]).at[1, grid.load_bus].add(x[loads:])
-        return lower_bound(cone, m, load[0], load[1])
+        instance = Instance.of(cone.grid, inputs, x)
+        return lower_bound(cone, m, instance.without_cost if free else instance)
 
     def run(m: Multipliers, x: Array) -> Array:
         with double():
@@ -159,7 +152,7 @@ def _compiled(cone: Cone) -> Any:
 
 
 def known_grid(problem: Problem) -> Grid:
-    """The grid behind a problem whose inputs are its loads, or a sentence."""
+    """The grid behind a problem, or a sentence about why nothing is proven for it."""
     grid = grid_of(problem)
     if grid is None:
         raise FeasiblyError(f"{problem.name} is not a grid")
@@ -167,9 +160,10 @@ def known_grid(problem: Problem) -> Grid:
         raise FeasiblyError(
             f"{problem.name} has DC lines, costs with corners or other parts that proofs do not know; leave out prove"
         )
-    if problem.n_inputs != 2 * grid.n_loads:
+    other = [name for name in problem.inputs if name not in KNOWN]
+    if other:
         raise FeasiblyError(
-            f"{problem.name} has inputs beside its loads, and proofs are made for loads alone; leave out prove"
+            f"{problem.name} has inputs that proofs do not know ({', '.join(other)}); leave out prove"
         )
     return grid
 
@@ -188,12 +182,12 @@ def check_same(problem: Problem, relaxed: Problem, cone: Cone) -> None:
     same = (problem.n_outputs, problem.n_equalities, problem.n_inequalities) == (2 * g + 2 * n, 2 * n, rows)
     same = (
         same
-        and np.array_equal(problem.lower[: len(low)], low)
-        and np.array_equal(problem.upper[: len(high)], high)
+        and np.array_equal(problem.bounds(problem.nominal[None])[0][0, : len(low)], low)
+        and np.array_equal(problem.bounds(problem.nominal[None])[1][0, : len(high)], high)
     )
     if same:
         random = np.random.Generator(np.random.Philox(key=_SEED))
-        x = np.stack([problem.nominal, 1.1 * problem.nominal + 0.01])
+        x = np.stack([problem.nominal, sample(problem, 1, seed=_SEED)[0]])
         y = problem.start + 0.1 * random.standard_normal((2, problem.n_outputs))
         va = y[:, 2 * g + n :]
         turn = va[:, cone.pair_from] - va[:, cone.pair_to]
@@ -228,7 +222,8 @@ def prove(proxy: Proxy, answer: Answer) -> Answer:
         lower = convex_bound(problem, x, answer.y, answer.duals)
         return _with(answer, lower, (), began)
     prover = proxy.prover
-    finite = np.isfinite(x).all(axis=1)
+    finite = np.asarray(np.isfinite(x).all(axis=1))
+    finite[list(problem.refused(x))] = False  # a grid that falls apart is no instance of this problem
     lower = np.full(len(x), -np.inf)
     outcome, notes = list(answer.outcome), []
     if finite.any():

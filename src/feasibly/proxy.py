@@ -181,7 +181,7 @@ class Proxy:
             found = with_proof(self, found)
         return found
 
-    def function(self, answer: str = "conditioned") -> Callable[[Any], Any]:
+    def function(self, answer: str = "conditioned", *, unreached: str = "solver") -> Callable[[Any], Any]:
         """Answers as a function of one input in JAX, `f(x) -> y`: `jit`, `vmap`, `jvp`, `vjp`, `jacobian` work on it.
 
         Derivatives come from the optimality conditions at the answer (implicit function theorem), forwards and
@@ -189,14 +189,33 @@ class Proxy:
         derivatives are not defined. The program around it must compute in float64
         (`jax.config.update("jax_enable_x64", True)`), and says so if it does not.
 
+        Rows that shared operators reach are answered inside the traced program, as part of it. Those that they do not
+        (and all rows of models whose answers are found with sparse factorisations, or of `solved`) are handed to the
+        solver by a callback.
+
         Args:
             answer: `conditioned`, `polished` or `solved`. The derivative is that of the optimum in each case, so
                 `polished` is the one to take where its last digits matter.
+            unreached: `solver`, or `nan` for a program without callbacks, in which rows that are not reached are NaN.
+
+        Raises:
+            FeasiblyError: `nan` was asked for and there is no such program.
         """
-        from feasibly.answer.implicit import answer_function
+        from feasibly.answer.implicit import answer_function, programs
 
         self._check_differentiable(answer)
-        return answer_function(self.problem, lambda rows: self.ladder.answer(rows, answer))
+        if unreached not in ("solver", "nan"):
+            raise FeasiblyError(f"unreached is `solver` or `nan`, not {unreached!r}")
+        inside = programs(self.ladder.driver, self.model, answer)
+        if inside is None and unreached == "nan":
+            raise FeasiblyError(
+                f"{answer} answers of this model are not found by a program in JAX alone; leave out unreached"
+            )
+
+        def outside(rows: Array) -> Answer:
+            return self.ladder.answer(rows, answer)
+
+        return answer_function(self.problem, outside, inside, solve=unreached == "solver")
 
     def sensitivity(
         self, x: ArrayLike, directions: ArrayLike | None = None, *, answer: str = "polished"

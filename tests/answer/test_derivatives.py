@@ -77,8 +77,40 @@ def test_the_function_differentiates_forwards_and_backwards(name):
         assert np.allclose((np.asarray(one) @ along)[settled], expected[0, settled], atol=near)
 
 
+def test_the_function_is_jax_and_nothing_else_where_shared_operators_serve():
+    proxy, data = trained("toy")
+    x, _, _ = unseen(proxy, data, 3)
+    far = np.array([[40.0, -40.0]])  # outside of what was learnt, where the operators end nowhere
+    with double():
+        pure = proxy.function("conditioned", unreached="nan")
+        both = proxy.function("conditioned")
+        assert "callback" not in str(jax.make_jaxpr(pure)(x[0]))
+        assert "callback" in str(jax.make_jaxpr(both)(x[0]))
+        answers = jax.jit(jax.vmap(pure))(jnp.asarray(x))
+        assert np.allclose(answers, proxy.predict(x, "conditioned").y, atol=1e-6)
+        every = np.asarray(jax.jit(jax.vmap(both))(jnp.asarray(np.concatenate([x, far]))))
+    assert np.allclose(every[:3], answers)
+    assert np.allclose(every[3], proxy.predict(far, "conditioned").y[0], atol=1e-6)
+
+
+def test_rows_that_the_program_does_not_reach_are_named_or_solved(monkeypatch):
+    from feasibly.answer import program
+
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 2)
+    monkeypatch.setattr(program, "STEPS", 0)  # nothing gets anywhere in so many steps
+    with double():
+        assert np.isnan(proxy.function("conditioned", unreached="nan")(jnp.asarray(x[0]))).all()
+        found = jax.vmap(proxy.function("conditioned"))(jnp.asarray(x))
+    assert np.allclose(found, proxy.predict(x, "conditioned").y, atol=1e-9)
+
+
 def test_what_cannot_be_differentiated_is_said():
     proxy, data = trained("toy")
+    with pytest.raises(fb.FeasiblyError, match="by a program in JAX alone"):
+        proxy.function("solved", unreached="nan")
+    with pytest.raises(fb.FeasiblyError, match="`solver` or `nan`"):
+        proxy.function(unreached="ignore")
     f = proxy.function()
     with pytest.raises(fb.FeasiblyError, match="jax_enable_x64"):
         f(jnp.asarray(data.x[0]))

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import pytest
 
+from feasibly.answer._complementarity import solve_plainly
+from feasibly.answer.belief import mean_function
 from feasibly.model.belief import Covariance, Model
 from feasibly.model.complementarity import pivot, solve
 from feasibly.model.deterministic import Network
@@ -20,9 +22,7 @@ from feasibly.model.posterior import BayesianNetwork
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import REPAIRS, OutputMap
 from feasibly.precision import double
-from feasibly.runtimes._complementarity import solve_plainly
 from feasibly.runtimes._onnx import prune
-from feasibly.runtimes.mean import mean_function
 from tests.proxies import trained
 
 INPUTS, OUTPUTS = 3, 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,11 @@ class Candidates:
     def bounds(self) -> int:
         """How many of them are bounds."""
         return len(self.lower) + len(self.upper)
+
+    def split(self, lam: Any) -> tuple[Any, Any, Any]:
+        """What belongs to lower bounds, upper bounds and inequalities, of an array with candidates first."""
+        first = len(self.lower)
+        return lam[:first], lam[first : self.bounds], lam[self.bounds :]
 
     def compress(self, duals: Duals) -> Array:
         """Multipliers of the candidates, `(rows, candidates)`, from those of all constraints."""

@@ -46,6 +46,8 @@ def _scalars(answer: Answer) -> Iterator[tuple[str, NDArray[Any]]]:
     yield "rung", np.array([str(rung) for rung in answer.rung], dtype=np.str_)
     if answer.gap_limit is not None:
         yield "gap_limit_percent", np.asarray(answer.gap_limit)
+    if answer.price_limit is not None:
+        yield "price_limit", np.asarray(answer.price_limit)
     for name in ("lower_bound", "proven_gap_percent"):
         if getattr(answer, name) is not None:
             yield name, getattr(answer, name)

@@ -13,14 +13,18 @@ side.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.driver import Driver
+from feasibly.answer.program import conditioned_program
 from feasibly.answer.record import Answer
+from feasibly.model.belief import Model
+from feasibly.problem._fixed import moving_bounds
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Duals, Point
@@ -36,40 +40,77 @@ CORNER = 1e-10
 elsewhere."""
 
 
-def answer_function(problem: Problem, answer: Callable[[Array], Answer]) -> Callable[[Any], Any]:
+def answer_function(
+    problem: Problem,
+    answer: Callable[[Array], Answer],
+    programs: Programs | None = None,
+    *,
+    solve: bool = True,
+) -> Callable[[Any], Any]:
     """From one input `(n_inputs,)` to its answer `(n_outputs,)`, for use inside programs in JAX and float64.
 
-    The answers themselves are found outside the traced program, whole batches at a time under `vmap`.
+    Args:
+        problem: what is answered.
+        answer: for whole batches, outside the traced program.
+        programs: the same inside it. Without them every answer is found outside.
+        solve: what becomes of rows that the program does not reach: whether `answer` finds them, or they are NaN.
     """
     n, ni = problem.n_outputs, problem.n_inequalities
     most = min(ni, 64 + n // 8)
     sizes = (n, problem.n_equalities, most, most, n, n)
 
-    def point(rows: Any) -> tuple[Any, ...]:
-        """Outputs, multipliers of equalities, which inequalities press most and theirs, those of the bounds."""
-        flat = np.asarray(rows, dtype=np.float64)
-        leading = flat.shape[:-1]
-        found = answer(flat.reshape(-1, flat.shape[-1]))
-        duals = found.duals
-        assert duals is not None
-        order = np.argsort(-duals.inequality, axis=1, kind="stable")[:, :most]
-        pressing = np.take_along_axis(duals.inequality, order, axis=1)
-        parts = (found.y, duals.equality, order.astype(np.float64), pressing, duals.lower, duals.upper)
-        return tuple(np.ascontiguousarray(part).reshape(*leading, part.shape[1]) for part in parts)
+    def outside(bits: Any, reached: Any) -> Any:
+        """All parts of `inside` in one row, for rows that are not reached; anything for the others."""
+        rows = np.ascontiguousarray(bits).view(np.float64)[..., 0]
+        leading = rows.shape[:-1]
+        flat = rows.reshape(-1, rows.shape[-1])
+        left = np.flatnonzero(~np.broadcast_to(reached, leading).ravel())
+        found = np.zeros((len(flat), sum(sizes)))
+        if len(left):
+            answers = answer(flat[left])
+            duals = answers.duals
+            assert duals is not None
+            order = np.argsort(-duals.inequality, axis=1, kind="stable")[:, :most]
+            pressing = np.take_along_axis(duals.inequality, order, axis=1)
+            parts = (answers.y, duals.equality, order, pressing, duals.lower, duals.upper)
+            found[left] = np.concatenate(parts, axis=1)
+        return found.view(np.uint32).reshape(*leading, found.shape[1], 2)
 
-    def solved(x: Any) -> tuple[Any, ...]:
-        shapes = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for size in sizes)
-        return tuple(jax.pure_callback(point, shapes, x, vmap_method="expand_dims"))
+    def ask(x: Any, reached: Any) -> tuple[Any, ...]:
+        # As bits: whoever runs the callback may have no float64 switched on, and would round without a word.
+        shape = jax.ShapeDtypeStruct((sum(sizes), 2), jnp.uint32)
+        bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+        found = jax.pure_callback(outside, shape, bits, reached, vmap_method="expand_dims")
+        return tuple(jnp.split(jax.lax.bitcast_convert_type(found, jnp.float64), np.cumsum(sizes)[:-1]))
+
+    def inside(x: Any, program: Callable[[Any], Reached] | None) -> tuple[Any, ...]:
+        """Outputs, multipliers of equalities, which inequalities press most and theirs, those of the bounds."""
+        reached, parts = jnp.asarray(False), tuple(jnp.full(size, jnp.nan) for size in sizes)
+        if program is not None:
+            found = program(x)
+            pressing, order = jax.lax.top_k(found.inequality, most)
+            reached = found.reached
+            parts = (found.y, found.equality, order.astype(jnp.float64), pressing, found.lower, found.upper)
+        if not solve:
+            return tuple(jnp.where(reached, part, jnp.nan) for part in parts)
+        return tuple(
+            jax.lax.cond(
+                reached,
+                lambda: parts,
+                lambda: ask(x, reached),
+            )
+        )
+
+    resting, settled = (None, None) if programs is None else programs
 
     @jax.custom_jvp
     def outputs(x: Any) -> Any:
-        return solved(x)[0]
+        return inside(x, resting)[0]
 
     @outputs.defjvp
     def moved(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
         (x,), (along,) = primals, tangents
-        found = solved(x)
-        return found[0], move(problem, x, found, along)
+        return outputs(x), move(problem, x, inside(x, settled), along)
 
     def function(x: Any) -> Any:
         if jax.dtypes.canonicalize_dtype(np.float64) != np.dtype(np.float64):
@@ -85,6 +126,52 @@ def answer_function(problem: Problem, answer: Callable[[Array], Answer]) -> Call
         return outputs(at.astype(jnp.float64))
 
     return function
+
+
+class Reached(NamedTuple):
+    """One row of a program: decisions, multipliers of all constraints, and whether it came to rest."""
+
+    y: Any
+    equality: Any
+    inequality: Any
+    lower: Any
+    upper: Any
+    reached: Any
+
+
+class Programs(NamedTuple):
+    """From one input to where it rests: as it is answered, and at the optimum, for derivatives."""
+
+    resting: Callable[[Any], Reached]
+    settled: Callable[[Any], Reached]
+
+
+def programs(driver: Driver, model: Model, which: str) -> Programs | None:
+    """Answers as programs in JAX; `None` where shared operators serve too few rows, or the model has no such form."""
+    problem, candidates = driver.problem, driver.calibration.candidates
+    moving = (
+        any(part.any() for part in moving_bounds(problem)) if problem.limits.functions is not None else False
+    )
+    if which == "solved" or moving or driver.calibration.direct or driver.calibration.sparse:
+        return None
+    try:
+        rest = {optimal: conditioned_program(driver, model, optimal=optimal) for optimal in (False, True)}
+    except FeasiblyError:
+        return None
+
+    def one(optimal: bool) -> Callable[[Any], Reached]:
+        def program(x: Any) -> Reached:
+            state, off = rest[optimal](x[None])
+            y = problem.limits.hold(x, state.y[:, 0])
+            low, high, pressing = candidates.split(state.lam[:, 0])
+            zero = jnp.zeros(problem.n_outputs)
+            inequality = jnp.zeros(problem.n_inequalities).at[candidates.inequality].set(pressing)
+            lower, upper = zero.at[candidates.lower].set(low), zero.at[candidates.upper].set(high)
+            return Reached(y, state.equality[:, 0], inequality, lower, upper, off[0] < 1.0)
+
+        return program
+
+    return Programs(one(which == "polished"), one(True))
 
 
 def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any) -> Any:

@@ -94,6 +94,8 @@ class Answer:
     """With a certificate, the upper ends of the promised intervals."""
     gap_limit: Array | None = None
     """With a certificate, the promised limit on the gap in per cent, `(rows,)`."""
+    price_limit: Array | None = None
+    """With a certificate of a grid, how far the price at any bus is off at most, as promised, `(rows,)`."""
     warnings: tuple[str, ...] = field(default=())
     """Sentences about the batch."""
     x: Array | None = None

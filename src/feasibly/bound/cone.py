@@ -19,6 +19,7 @@ choices is the value of the relaxation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -49,6 +50,52 @@ class Multipliers(NamedTuple):
     """Of angle limits, upper then lower; negative ones count as zero."""
     tilt: Any
     """`t` of every pair: at best the logarithm of `|V_j| / |V_i|`."""
+
+
+class Instance(NamedTuple):
+    """What an input says of the grid, rows last: loads, what is in service, costs and ratings."""
+
+    load_p: Any
+    load_q: Any
+    on: Any
+    """Of every branch: 1 in service, 0 out."""
+    running: Any
+    """Of every generator."""
+    c2: Any
+    c1: Any
+    c0: Any
+    rate: Any
+    """Of every branch; infinite where it has none."""
+
+    @staticmethod
+    def of(grid: Grid, inputs: Mapping[str, slice], x: Any) -> Instance:
+        """From inputs `(n_inputs, rows)` with these blocks; what is no input is as the grid has it."""
+        rows = x.shape[1]
+
+        def usual(values: Array) -> Any:
+            return jnp.broadcast_to(values[:, None], (len(values), rows))
+
+        def block(name: str, values: Array) -> Any:
+            return x[inputs[name]] if name in inputs else usual(values)
+
+        nothing = jnp.zeros((grid.n_buses, rows))
+        rated = np.flatnonzero(np.isfinite(grid.rate))
+        base = grid.base_mva
+        return Instance(
+            nothing.at[grid.load_bus].add(block("pd", grid.pd)),
+            nothing.at[grid.load_bus].add(block("qd", grid.qd)),
+            block("branch", np.ones(grid.n_branches)),
+            block("generator", np.ones(grid.n_generators)),
+            block("c2", grid.cost[:, 0] / base**2) * base**2 if "c2" in inputs else usual(grid.cost[:, 0]),
+            block("c1", grid.cost[:, 1] / base) * base if "c1" in inputs else usual(grid.cost[:, 1]),
+            usual(grid.cost[:, 2]),
+            usual(grid.rate).at[rated].set(block("rating", grid.rate[rated])),
+        )
+
+    @property
+    def without_cost(self) -> Instance:
+        """The same where everything is free: a bound above zero then proves that nothing is feasible."""
+        return self._replace(c2=0.0 * self.c2, c1=0.0 * self.c1, c0=0.0 * self.c0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +162,27 @@ class Linear(NamedTuple):
     s: Any
 
 
-def coefficients(cone: Cone, m: Multipliers) -> Linear:
-    """What multiplies `w`, `c` and `s`."""
+def in_service(cone: Cone, m: Multipliers, on: Any) -> Multipliers:
+    """The same without multipliers of limits that do not apply, their branches being out."""
+    ends = jnp.concatenate([on, on])
+    return m._replace(
+        z_p=m.z_p * ends[cone.rated],
+        z_q=m.z_q * ends[cone.rated],
+        current=m.current * ends[cone.limited],
+        angle=m.angle * on[np.concatenate([cone.above, cone.below])],
+    )
+
+
+def coefficients(cone: Cone, m: Multipliers, on: Any) -> Linear:
+    """What multiplies `w`, `c` and `s`, for multipliers and branches `on`, rows last."""
     grid = cone.grid
     columns = m.active.shape[1:]
     lift = (...,) + (None,) * len(columns)
+    m, ends = in_service(cone, m, on), jnp.concatenate([on, on])
     p, q = m.active[cone.end_bus], m.reactive[cone.end_bus]
     p, q = p.at[cone.rated].add(m.z_p), q.at[cone.rated].add(m.z_q)
     own_p, own_q, other_p, other_q = (
-        part[lift] for part in (cone.own.real, cone.own.imag, cone.other.real, cone.other.imag)
+        part[lift] * ends for part in (cone.own.real, cone.own.imag, cone.other.real, cone.other.imag)
     )
     sign = cone.end_sign[lift]
     w = jnp.zeros((grid.n_buses, *columns)).at[cone.end_bus].add(p * own_p - q * own_q)
@@ -153,57 +212,54 @@ def coefficients(cone: Cone, m: Multipliers) -> Linear:
     return Linear(w, c, s)
 
 
-def lower_bound(cone: Cone, m: Multipliers, load_p: Any, load_q: Any) -> Any:
-    """A number that the cost of no feasible dispatch is below, for any finite `m`; loads by bus, rows last.
+def lower_bound(cone: Cone, m: Multipliers, at: Instance) -> Any:
+    """A number that the cost of no feasible dispatch of `at` is below, for any finite `m`; rows last.
 
     Rounding is allowed for: what is returned is less than the exact value of the same formula. A price at which a
     generator without a limit would earn without end is moved to where it does not.
     """
     grid = cone.grid
-    m = _affordable(cone, m)
-    lift = (...,) + (None,) * (m.active.ndim - 1)
-    linear = coefficients(cone, m)
+    m = in_service(cone, _affordable(cone, m, at), at.on)
+    lift = (..., None)
+    linear = coefficients(cone, m, at.on)
     half = jnp.sqrt(linear.c**2 + linear.s**2) / 2.0
     u, v = half * jnp.exp(m.tilt), half * jnp.exp(-m.tilt)
     left = linear.w.at[cone.pair_from].add(-u).at[cone.pair_to].add(-v)
     low, high = (np.maximum(grid.vmin, 0.0) ** 2)[lift], (grid.vmax**2)[lift]
     at_buses = jnp.where(left > 0.0, left * low, left * high)
     price_p, price_q = m.active[grid.gen_bus], m.reactive[grid.gen_bus]
-    c2, c1, c0 = (part[lift] for part in grid.cost.T)
-    made = _cheapest(c2, c1 - price_p, grid.pmin[lift], grid.pmax[lift])
-    held = _cheapest(jnp.zeros_like(c2), -price_q, grid.qmin[lift], grid.qmax[lift])
-    pushed = jnp.sqrt(m.z_p**2 + m.z_q**2) * _twice(grid.rate, cone.rated)[lift]
+    # A generator that is out stands at zero and costs nothing. (Not a product: its range may be open.)
+    out = at.running < 0.5
+    made = jnp.where(out, 0.0, _cheapest(at.c2, at.c1 - price_p, grid.pmin[lift], grid.pmax[lift]))
+    held = jnp.where(out, 0.0, _cheapest(jnp.zeros_like(at.c2), -price_q, grid.qmin[lift], grid.qmax[lift]))
+    pushed = jnp.sqrt(m.z_p**2 + m.z_q**2) * jnp.concatenate([at.rate, at.rate])[cone.rated]
     current = jnp.maximum(m.current, 0.0) * (_twice(grid.current, cone.limited) ** 2)[lift]
-    fixed = c0 + jnp.zeros_like(made)
-    parts = (m.active * load_p, m.reactive * load_q, at_buses, made, held, -pushed, -current, fixed)
+    fixed = jnp.where(out, 0.0, at.c0)
+    parts = (m.active * at.load_p, m.reactive * at.load_q, at_buses, made, held, -pushed, -current, fixed)
     total = sum(jnp.sum(part, axis=0) for part in parts)
     size = sum(jnp.sum(jnp.abs(part), axis=0) for part in parts) + _gross(cone, m, lift)
     operations = sum(part.shape[0] for part in parts) + 2 * len(cone.end_bus) + 64
     return total - 4.0 * float(np.finfo(np.float64).eps) * operations * size
 
 
-def _affordable(cone: Cone, m: Multipliers) -> Multipliers:
+def _affordable(cone: Cone, m: Multipliers, at: Instance) -> Multipliers:
     """Prices that no generator with an open range can earn on without end."""
     grid = cone.grid
-    straight = grid.cost[:, 0] == 0.0
-    ranges = []
-    for low, high, cost in (
-        (np.where(straight, grid.pmin, 0.0), np.where(straight, grid.pmax, 0.0), grid.cost[:, 1]),
-        (grid.qmin, grid.qmax, np.zeros(grid.n_generators)),
+    straight, free = at.c2 == 0.0, jnp.zeros_like(at.c1)
+    prices = []
+    for price, low, high, cost, open_ in (
+        (m.active, grid.pmin, grid.pmax, at.c1, straight),
+        (m.reactive, grid.qmin, grid.qmax, free, jnp.ones_like(straight)),
     ):
-        least, most = np.full(grid.n_buses, -np.inf), np.full(grid.n_buses, np.inf)
-        np.minimum.at(most, grid.gen_bus, np.where(np.isposinf(high), cost, np.inf))
-        np.maximum.at(least, grid.gen_bus, np.where(np.isneginf(low), cost, -np.inf))
-        ranges.append((least, most))
-    if all(np.isinf(end).all() for pair in ranges for end in pair):
-        return m
-    lift = (...,) + (None,) * (m.active.ndim - 1)
-    prices = (
-        jnp.minimum(jnp.maximum(price, least[lift]), most[lift])
-        for price, (least, most) in zip((m.active, m.reactive), ranges, strict=True)
-    )
-    active, reactive = prices
-    return m._replace(active=active, reactive=reactive)
+        if np.isfinite(low).all() and np.isfinite(high).all():
+            prices.append(price)
+            continue
+        lift = (..., None)
+        most, least = jnp.full_like(price, jnp.inf), jnp.full_like(price, -jnp.inf)
+        most = most.at[grid.gen_bus].min(jnp.where(np.isposinf(high)[lift] & open_, cost, jnp.inf))
+        least = least.at[grid.gen_bus].max(jnp.where(np.isneginf(low)[lift] & open_, cost, -jnp.inf))
+        prices.append(jnp.minimum(jnp.maximum(price, least), most))
+    return m._replace(active=prices[0], reactive=prices[1])
 
 
 def _gross(cone: Cone, m: Multipliers, lift: Any) -> Any:

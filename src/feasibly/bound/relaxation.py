@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.bound.cone import Cone, Multipliers, coefficients
+from feasibly.bound.cone import Cone, Instance, Multipliers, coefficients
 from feasibly.precision import double
+from feasibly.problem.acopf import closing, with_zero
 from feasibly.problem.core import Problem
-from feasibly.problem.point import Duals
+from feasibly.problem.point import Point
 
 Array = NDArray[np.float64]
 
@@ -33,9 +34,10 @@ def relaxation(
     box: tuple[Array, Array] | None = None,
     loose: NDArray[np.int64] | None = None,
     *,
+    problem: Problem,
     shedding: bool = False,
 ) -> Problem:
-    """AC-OPF with free angle differences: `x = [pd, qd]`, `y = [pg, qg, vm, angle of every pair, share]`.
+    """AC-OPF with free angle differences: `x` as in `problem`, `y = [pg, qg, vm, angle of every pair, share]`.
 
     Pairs listed in `loose` (all unless told) may also leave their cone's surface: `share` is what their product of
     voltages is of the largest that the cone allows. With `shedding` the cost is the sum of what balances lack, by
@@ -45,7 +47,7 @@ def relaxation(
     currents at the limited ones.
     """
     grid = cone.grid
-    n, g, k, loads = grid.n_buses, grid.n_generators, cone.n_pairs, grid.n_loads
+    n, g, k = grid.n_buses, grid.n_generators, cone.n_pairs
     blocks = {
         "pg": slice(0, g),
         "qg": slice(g, 2 * g),
@@ -64,15 +66,19 @@ def relaxation(
     upper = np.concatenate(
         [grid.pmax, grid.qmax, grid.vmax, turn_high, np.ones(len(loose)), np.full(lacking, np.inf)]
     )
+    switched = "branch" in problem.inputs
     own = np.zeros(n, dtype=np.complex128)
-    np.add.at(own, cone.end_bus, cone.own)
+    if not switched:
+        np.add.at(own, cone.end_bus, cone.own)
     np.add.at(own, grid.shunt_bus, grid.gs + 1j * grid.bs)
     ends = grid.n_branches
-    rate, current = grid.rate[cone.rated % max(ends, 1)], grid.current[cone.limited % max(ends, 1)]
-    c2, c1, c0 = grid.cost.T
-    fixed_cost = float(c0.sum())
+    current = grid.current[cone.limited % max(ends, 1)]
+    inputs = problem.inputs
 
-    def coupled(y: Any, at: Any) -> tuple[Any, Any]:
+    def known(x: Any) -> Instance:
+        return Instance(*(part[:, 0] for part in Instance.of(grid, inputs, x[:, None])))
+
+    def coupled(y: Any, at: Any, on: Any) -> tuple[Any, Any]:
         """Power through the coupling terms at these branch ends."""
         vm, turn = y[blocks["vm"]], y[blocks["angle"]]
         pair = cone.end_pair[at]
@@ -81,40 +87,48 @@ def relaxation(
             share = share.at[loose].set(y[blocks["share"]])
         size = share[pair] * vm[cone.pair_from[pair]] * vm[cone.pair_to[pair]]
         c, s = size * jnp.cos(turn[pair]), size * cone.end_sign[at] * jnp.sin(turn[pair])
+        here = on[at % max(ends, 1)] if switched else 1.0
         other = cone.other[at]
-        return other.real * c + other.imag * s, other.real * s - other.imag * c
+        return here * (other.real * c + other.imag * s), here * (other.real * s - other.imag * c)
 
     def objective(x: Any, y: Any) -> Any:
         if shedding:
             return jnp.sum(y[blocks["lack"]])
-        pg = y[blocks["pg"]]
-        return jnp.sum((c2 * pg + c1) * pg) + fixed_cost
+        pg, at = y[blocks["pg"]], known(x)
+        return jnp.sum(at.running * ((at.c2 * pg + at.c1) * pg + at.c0))
 
     def equality(x: Any, y: Any) -> Any:
+        at = known(x)
         square = y[blocks["vm"]] ** 2
-        p, q = coupled(y, np.arange(2 * ends))
-        active = (-own.real * square).at[cone.end_bus].add(-p)
-        reactive = (own.imag * square).at[cone.end_bus].add(-q)
-        active = active.at[grid.gen_bus].add(y[blocks["pg"]]).at[grid.load_bus].add(-x[:loads])
-        reactive = reactive.at[grid.gen_bus].add(y[blocks["qg"]]).at[grid.load_bus].add(-x[loads:])
+        p, q = coupled(y, np.arange(2 * ends), at.on)
+        if switched:
+            both = jnp.concatenate([at.on, at.on]) * square[cone.end_bus]
+            p, q = p + cone.own.real * both, q - cone.own.imag * both
+        active = (-own.real * square - at.load_p).at[cone.end_bus].add(-p)
+        reactive = (own.imag * square - at.load_q).at[cone.end_bus].add(-q)
+        active = active.at[grid.gen_bus].add(at.running * y[blocks["pg"]])
+        reactive = reactive.at[grid.gen_bus].add(at.running * y[blocks["qg"]])
         balance = jnp.concatenate([active, reactive])
         if shedding:
             more, less = jnp.split(y[blocks["lack"]], 2)
             balance = balance + more - less
         return balance
 
-    def squared(y: Any, at: Any) -> tuple[Any, Any]:
-        p, q = coupled(y, at)
+    def squared(y: Any, at: Any, on: Any) -> tuple[Any, Any]:
+        p, q = coupled(y, at, on)
         square = y[blocks["vm"]][cone.end_bus[at]] ** 2
-        return (p + cone.own[at].real * square) ** 2 + (q - cone.own[at].imag * square) ** 2, square
+        here = on[at % max(ends, 1)] if switched else 1.0
+        p, q = p + here * cone.own[at].real * square, q - here * cone.own[at].imag * square
+        return p**2 + q**2, square
 
     def some(rows: np.ndarray) -> Any:
-        rated, limited = rows[rows < len(rate)], rows[rows >= len(rate)] - len(rate)
+        rated, limited = rows[rows < len(cone.rated)], rows[rows >= len(cone.rated)] - len(cone.rated)
 
         def inequality(x: Any, y: Any) -> Any:
-            power, _ = squared(y, cone.rated[rated])
-            flow, square = squared(y, cone.limited[limited])
-            most = rate[rated]
+            at = known(x)
+            power, _ = squared(y, cone.rated[rated], at.on)
+            flow, square = squared(y, cone.limited[limited], at.on)
+            most = at.rate[cone.rated[rated] % max(ends, 1)]
             return jnp.concatenate(
                 [
                     (power - most**2) / (2.0 * most),
@@ -124,7 +138,8 @@ def relaxation(
 
         return inequality
 
-    rows = len(rate) + len(current)
+    rows = len(cone.rated) + len(current)
+    out = "generator" in inputs
     start = np.concatenate(
         [
             _middle(grid.pmin, grid.pmax),
@@ -137,16 +152,18 @@ def relaxation(
     )
     return Problem(
         objective,
-        lower,
-        upper,
+        closing(lower, 2 * g, inputs["generator"]) if out else lower,
+        closing(upper, 2 * g, inputs["generator"]) if out else upper,
         equality=equality,
         inequality=some(np.arange(rows)) if rows else None,
         some_inequalities=some if rows else None,
         box=box,
         spread=0.2 if box is None else None,
-        nominal=np.concatenate([grid.pd, grid.qd]),
+        nominal=problem.nominal,
         start=np.clip(start, lower, upper),
         blocks=blocks,
+        inputs=dict(inputs),
+        widest=(with_zero(np.minimum, lower, 2 * g), with_zero(np.maximum, upper, 2 * g)) if out else None,
         name=f"{grid.name}, relaxed",
     )
 
@@ -164,8 +181,9 @@ def pair_angles(cone: Cone) -> tuple[Array, Array]:
     return low, np.maximum(high, low)
 
 
-def to_multipliers(cone: Cone, problem: Problem, y: Array, duals: Duals) -> Multipliers:
-    """The free numbers of the bound from a primal-dual point of `relaxation`, rows last."""
+def to_multipliers(cone: Cone, problem: Problem, x: Array, point: Point) -> Multipliers:
+    """The free numbers of the bound from points of `relaxation` for inputs `x`, rows last."""
+    y, duals = point.y, point.duals
     grid = cone.grid
     n = grid.n_buses
     vm, turn = y[:, problem.blocks["vm"]], y[:, problem.blocks["angle"]]
@@ -178,10 +196,12 @@ def to_multipliers(cone: Cone, problem: Problem, y: Array, duals: Duals) -> Mult
             np.conj(cone.own[at]) * vm[:, cone.end_bus[at]] ** 2 + np.conj(cone.other[at]) * product
         )
 
-    rate = grid.rate[cone.rated % max(grid.n_branches, 1)]
+    with double():
+        rates = np.asarray(Instance.of(grid, problem.inputs, jnp.asarray(x.T)).rate).T
+    rate = rates[:, cone.rated % max(grid.n_branches, 1)]
     limit = grid.current[cone.limited % max(grid.n_branches, 1)]
-    z = duals.inequality[:, : len(rate)] * flow(cone.rated) / rate
-    current = duals.inequality[:, len(rate) :] / (2.0 * limit)
+    z = duals.inequality[:, : len(cone.rated)] * flow(cone.rated) / rate
+    current = duals.inequality[:, len(cone.rated) :] / (2.0 * limit)
     # Along its bound the angle moves s - tan(limit) c by |V_i V_j| / cos(limit).
     steep = np.cos(turn) / size
     first = len(cone.above)
@@ -215,13 +235,14 @@ def to_multipliers(cone: Cone, problem: Problem, y: Array, duals: Duals) -> Mult
     return Multipliers(*(np.ascontiguousarray(part.T) for part in parts))
 
 
-def leaving(cone: Cone, problem: Problem, y: Array, m: Multipliers) -> NDArray[np.int64]:
+def leaving(cone: Cone, problem: Problem, x: Array, y: Array, m: Multipliers) -> NDArray[np.int64]:
     """Pairs whose multipliers pull them off their cone's surface in some row, where a pair held on it cannot go.
 
     On the surface `(b, d)` points against `(c, s)`. Where it points along, the least of the Lagrangian is inside.
     """
     with double():
-        linear = coefficients(cone, Multipliers(*(jnp.asarray(part) for part in m)))
+        on = Instance.of(cone.grid, problem.inputs, jnp.asarray(x.T)).on
+        linear = coefficients(cone, Multipliers(*(jnp.asarray(part) for part in m)), on)
         turn = y[:, problem.blocks["angle"]].T
         along = np.asarray(linear.c) * np.cos(turn) + np.asarray(linear.s) * np.sin(turn)
     scale = float(np.max(np.abs(m.active), initial=0.0))

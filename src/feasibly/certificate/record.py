@@ -105,6 +105,8 @@ class AnswerPromise:
         each, joint: where the next instance's outputs lie, one by one and all together (`None` for `cross`).
         gap, max_eq, max_ineq: limits for the next instance; the gap in per cent (`None` for `cross`, whose limit
             is found for each instance when it is answered).
+        price: for grids, the limit on how far the next instance's price at any bus is off, currency per MWh; `None`
+            where answers or labels have no multipliers, and for `cross`.
         mean: bounds on mean errors: `outputs` (those in `ranged`), `gap_percent`, `max_eq`, `max_ineq`, each by
             the bound's name.
         ranged: outputs with a known range R.
@@ -125,6 +127,7 @@ class AnswerPromise:
     each: Region | None = None
     joint: Region | None = None
     gap: ScoreLimit | None = None
+    price: ScoreLimit | None = None
     mean: Mapping[str, Mapping[str, MeanBound]] = field(default_factory=dict)
     ranged: tuple[int, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -222,8 +225,10 @@ class Certificate:
                 if outcome[i] is AnswerOutcome.OK and found.rung[i] != "solved":
                     outcome[i] = AnswerOutcome.OUTSIDE
         lower, upper = np.full(found.y.shape, np.nan), np.full(found.y.shape, np.nan)
-        gap = np.full(len(x), np.nan)
+        gap, price = np.full(len(x), np.nan), np.full(len(x), np.nan)
         kept = np.asarray(~void)
+        if made.price is not None:
+            price[kept] = float(made.price.upper())
         if kept.any():
             lower[kept], upper[kept], gap[kept] = self._ends(
                 made, found, x, kept, region, tolerance, seed, draws
@@ -233,6 +238,7 @@ class Certificate:
             lower=lower,
             upper=upper,
             gap_limit=gap,
+            price_limit=None if made.price is None else price,
             outcome=tuple(outcome),
             warnings=tuple(warnings),
             seconds=found.seconds + time.perf_counter() - began,

@@ -122,6 +122,11 @@ def _next(c: Certificate, made: AnswerPromise) -> Iterator[str]:
             if np.isfinite(size)
             else f"No limit on the gap: too many of {made.labels} labelled instances got no answer."
         )
+    if made.price is not None and np.isfinite(made.price.limit):
+        yield (
+            f"With probability {_percent(made.price.confidence)}, the price at every bus of the next instance is "
+            f"within {float(made.price.limit):.2g} per MWh of the optimum's ({made.price.count} labels)."
+        )
     yield (
         f"With probability {limit} each, the next answer misses no equality by more than "
         f"{float(made.max_eq.limit):.2g} and exceeds no limit by more than {float(made.max_ineq.limit):.2g} "

@@ -88,8 +88,8 @@ def acopf(
     out = "generator" in inputs
     return Problem(
         functions["objective"],
-        _closing(lower, 2 * g, inputs["generator"]) if out else lower,
-        _closing(upper, 2 * g, inputs["generator"]) if out else upper,
+        closing(lower, 2 * g, inputs["generator"]) if out else lower,
+        closing(upper, 2 * g, inputs["generator"]) if out else upper,
         equality=functions["equality"],
         inequality=functions["inequality"] if constrained else None,
         violation=functions["violation"] if constrained else None,
@@ -103,7 +103,7 @@ def acopf(
         ],
         blocks=blocks,
         inputs=inputs,
-        widest=(_with_zero(np.minimum, lower, 2 * g), _with_zero(np.maximum, upper, 2 * g)) if out else None,
+        widest=(with_zero(np.minimum, lower, 2 * g), with_zero(np.maximum, upper, 2 * g)) if out else None,
         name=grid.name if name is None else name,
         spec=spec,
         some_inequalities=functions["some"] if constrained else None,
@@ -136,7 +136,7 @@ def _inputs(grid: Grid, vary: Sequence[str]) -> tuple[dict[str, slice], np.ndarr
     return inputs, np.concatenate(values), names
 
 
-def _closing(bound: np.ndarray, outputs: int, status: slice) -> Callable[[Any], Any]:
+def closing(bound: np.ndarray, outputs: int, status: slice) -> Callable[[Any], Any]:
     """`bound`, whose first `outputs` (active, then reactive power) are zero where a generator is out."""
     power, rest = bound[:outputs], bound[outputs:]
 
@@ -148,7 +148,8 @@ def _closing(bound: np.ndarray, outputs: int, status: slice) -> Callable[[Any], 
     return at
 
 
-def _with_zero(pick: Callable[..., Any], bound: np.ndarray, outputs: int) -> np.ndarray:
+def with_zero(pick: Callable[..., Any], bound: np.ndarray, outputs: int) -> np.ndarray:
+    """The widest that `closing` makes of a bound."""
     widest = bound.copy()
     widest[:outputs] = pick(widest[:outputs], 0.0)
     return widest

@@ -6,7 +6,6 @@ min_y  objective(x, y)   s.t.  equality(x, y) = 0,  inequality(x, y) <= 0,  lowe
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +30,6 @@ Array = NDArray[np.float64]
 
 _SIZES = (1, 32, 256, 1024)
 """Batch sizes that are ever compiled."""
-
-_PROBE_SEED = 20250713
 
 
 class Problem:
@@ -361,33 +358,9 @@ class Problem:
         Python functions cannot be hashed, so their values at seeded probe points stand in for them, rounded
         so that another processor gives the same digits. A grid is hashed array by array.
         """
-        grid = None if self.spec is None else self.spec.get("grid")
-        if grid is not None:
-            drawn = None if self.drawing is None else self.drawing.identity
-            return str(grid.digest) if drawn is None else _digest(f"{grid.digest} {drawn}")
-        digest = hashlib.sha256()
-        digest.update(repr((self.n_inputs, self.n_outputs, self.n_equalities, self.n_inequalities)).encode())
-        digest.update(repr((self.input_names, self.output_names)).encode())
-        digest.update(repr([(k, v.start, v.stop) for k, v in self.blocks.items()]).encode())
-        if self._inputs_named:
-            digest.update(repr([(k, v.start, v.stop) for k, v in self.inputs.items()]).encode())
-        for bound in (self.lower, self.upper):
-            digest.update(_rounded(bound))
-        for row in self._probes():
-            digest.update(_rounded(row))
-        return digest.hexdigest()[:32]
+        from feasibly.problem._identity import fingerprint_of
 
-    def _probes(self, count: int = 4) -> Iterator[Array]:
-        generator = np.random.Generator(np.random.Philox(key=_PROBE_SEED))
-        box = self.box()
-        low, high = (self.nominal - 0.1, self.nominal + 0.1) if box is None else box
-        x = low + generator.random((count, self.n_inputs)) * (high - low)
-        y = self.start + 0.01 * generator.standard_normal((count, self.n_outputs))
-        yield self.objectives(x, y)
-        yield self.equalities(x, y).ravel()
-        yield self.inequalities(x, y).ravel()
-        if self.limits.functions is not None:
-            yield np.concatenate(self.bounds(x)).ravel()
+        return fingerprint_of(self)
 
     def __repr__(self) -> str:
         return (
@@ -400,10 +373,6 @@ class Problem:
             "a Problem holds Python functions and is not pickled; pass the problem itself, or for a built-in "
             "family what feasibly.problem.families.describe says of it"
         )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _as_it_is(function: Any) -> Any:
@@ -429,8 +398,3 @@ def _chunks(rows: int) -> Iterator[slice]:
 def _padded(rows: Array) -> Array:
     """Repeat the last row up to the next size, so that few shapes are ever compiled."""
     return padded(rows, next(size for size in _SIZES if size >= len(rows)))
-
-
-def _rounded(values: Array) -> bytes:
-    """Seven significant digits, with signed zeros and the infinities made plain."""
-    return b",".join(f"{value + 0.0:.6e}".encode() for value in np.asarray(values, dtype=np.float64).ravel())

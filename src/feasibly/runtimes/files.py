@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly._version import __version__
+from feasibly.answer.belief import mean_function
 from feasibly.answer.ladder import TOLERANCE
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -23,7 +24,6 @@ from feasibly.problem.families import grid_of
 from feasibly.problem.sampling import sample
 from feasibly.proxy import Proxy
 from feasibly.runtimes.conditioned import conditioned_function, measure_function
-from feasibly.runtimes.mean import mean_function
 
 Array = NDArray[np.float64]
 

@@ -18,8 +18,8 @@ from feasibly.problem.point import Duals
 Ints = NDArray[np.int64]
 
 ARRAYS = (
-    "y", "std", "objective", "max_equality", "max_inequality", "lower", "upper", "gap_limit", "x", "lower_bound",
-    "proven_gap_percent", "steps", "factorisations",
+    "y", "std", "objective", "max_equality", "max_inequality", "lower", "upper", "gap_limit", "price_limit", "x",
+    "lower_bound", "proven_gap_percent", "steps", "factorisations",
 )  # fmt: skip
 TUPLES = ("outcome", "rung", "level")
 """Empty where there is nothing to say of any row."""

@@ -283,7 +283,11 @@ def _promise(
 ) -> AnswerPromise:
     proxy, known, asked, data = work.proxy, work.known, work.asked, work.data
     floor = split.floor_of(proxy)
-    everything = split.score(work.answer(data.x[usable], answer, rule), data.objective[usable])
+    answers = work.answer(data.x[usable], answer, rule)
+    everything, prices = (
+        split.score(answers, data.objective[usable]),
+        split.price_errors(answers, data, usable),
+    )
     before, after = everything.take(np.arange(aside)), everything.take(np.arange(aside, len(usable)))
     shape = split.find_shape(before, data.y[usable[:aside]], floor, asked.confidence)
     each, joint = split.next_outputs(after, data.y[usable[aside:]], floor, asked.confidence, shape)
@@ -311,6 +315,7 @@ def _promise(
         each=each,
         joint=joint,
         gap=split.next_gap(scored, asked.limit_confidence),
+        price=None if prices is None else promise.calibrate_scores(prices[-len(rows) :], asked.confidence),
         mean=mean,
         ranged=tuple(known.known.tolist()),
         absent=absent,

@@ -13,6 +13,9 @@ from feasibly import promise
 from feasibly.answer.record import Answer
 from feasibly.answer.schedule import CONDITIONED, POLISHED
 from feasibly.certificate.record import NO_ANSWER, Rule
+from feasibly.data.dataset import Dataset
+from feasibly.problem.families import grid_of
+from feasibly.problem.prices import nodal_prices
 from feasibly.promise import Region, ScoreLimit
 from feasibly.proxy import Proxy
 
@@ -119,6 +122,19 @@ def next_violations(scored: Scored, confidence: float) -> tuple[ScoreLimit, Scor
 def next_gap(scored: Scored, confidence: float) -> ScoreLimit:
     """The limit on the next instance's gap, in per cent."""
     return promise.calibrate_scores(scored.gap_percent, confidence)
+
+
+def price_errors(found: Answer, data: Dataset, rows: NDArray[np.int64]) -> Array | None:
+    """How far the price at any bus is off, `(rows,)`, infinite without an answer; `None` where nobody knows prices."""
+    grid = grid_of(data.problem)
+    if grid is None or data.duals is None or found.multipliers is None:
+        return None
+    theirs = data.duals.take(rows)
+    if not theirs.known.all():
+        return None
+    truth, _ = nodal_prices(grid, theirs.equality)
+    off = np.abs(found.prices - truth).max(axis=1)
+    return np.asarray(np.where(np.isfinite(off), off, np.inf))
 
 
 def find_rule(proxy: Proxy, x: Array, cost: Array, confidence: float) -> Rule:

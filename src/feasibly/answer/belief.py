@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from feasibly.answer._complementarity import solve_plainly
 from feasibly.model.belief import Model
 from feasibly.model.complementarity import solve
 from feasibly.model.deterministic import Network
@@ -24,7 +25,6 @@ from feasibly.model.response import Law, ResponseModel
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap
 from feasibly.problem.errors import FeasiblyError
-from feasibly.runtimes._complementarity import solve_plainly
 
 Function = Callable[[Any], Any]
 

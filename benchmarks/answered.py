@@ -1,0 +1,79 @@
+"""What benchmarks of answers share: labels solved once, a proxy of each case, and a JSON document that grows by case.
+
+Labels, and instances that the proxy has not seen, come from one draw; `--keep FOLDER` keeps them for the next
+benchmark. Times are processor seconds, which a busy machine disturbs less than the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import feasibly as fb
+from feasibly.report.machine import describe_machine
+
+LABELS, BUDGET = 256, 300.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A proxy, and solved instances that it was not shown."""
+
+    name: str
+    proxy: fb.Proxy
+    unseen: fb.Dataset
+
+
+def case_of(name: str, options: argparse.Namespace) -> Case:
+    """Label, train, and set the unseen instances apart."""
+    problem = fb.load_problem(name)
+    wanted = options.labels + options.instances
+    store = None if options.keep is None else options.keep / f"{name.split(':')[-1]}.zarr"
+    data = fb.label(problem, count=wanted, seed=0, out=store, jobs=1)
+    proxy = fb.fit(problem, data, labels=min(options.labels, data.n_labels - 8), budget=options.budget)
+    rest = data.take(data.solved & data.unseen(proxy.keys))
+    return Case(name, proxy, rest.take(np.arange(min(options.instances, len(rest)))))
+
+
+def run(
+    about: str, doc: str, measure: Callable[[Case, argparse.Namespace], list[dict[str, Any]]], **more: int
+) -> None:
+    """Measure every case named on the command line, and keep the rows after each one."""
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("cases", nargs="+")
+    parser.add_argument("--instances", type=int, default=100)
+    parser.add_argument("--labels", type=int, default=LABELS)
+    parser.add_argument("--budget", type=float, default=BUDGET)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    for option, usual in more.items():
+        parser.add_argument(f"--{option}", type=int, default=usual)
+    options = parser.parse_args()
+    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    for name in options.cases:
+        found = measure(case_of(name, options), options)
+        for row in found:
+            print(json.dumps(row), flush=True)
+        rows = [row for row in rows if row["case"] != name] + found
+        document = {"about": about, **describe_machine(), "rows": rows}
+        options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What `call` returns and the processor seconds it took; the first time it may compile, so it is called twice."""
+    call()
+    began = time.process_time()
+    return call(), time.process_time() - began
+
+
+def quantiles(values: np.ndarray) -> dict[str, float]:
+    """Of what is finite; empty if nothing is."""
+    finite = values[np.isfinite(values)]
+    return {f"{q}": float(np.percentile(finite, q)) for q in (0, 50, 95, 100)} if len(finite) else {}
