@@ -57,6 +57,23 @@ def test_multipliers_are_refined_whatever_the_answer_rests_at_and_absent_where_t
     assert proxy.predict(broken, "conditioned").duals.known.tolist() == [row != 3 for row in range(8)]
 
 
+def test_prices_are_promised():
+    proxy, data = trained("grid6")
+    made = fb.certify(proxy, data, 0.8, answers=("mean", "conditioned"), unlabelled=40, attach=False)
+    promised = made.answers["conditioned"].price
+    assert made.answers["mean"].price is None
+    assert promised.confidence == 0.8
+    rows = np.flatnonzero(data.solved & data.unseen(proxy.keys))
+    found = proxy.predict(data.x[rows], "conditioned")
+    grid = grid_of(proxy.problem)
+    theirs = -data.duals.equality[rows, : grid.n_buses] / grid.base_mva
+    off = np.abs(found.prices - theirs).max(axis=1)
+    assert np.sort(off)[promised.rank - 1] == pytest.approx(float(promised.limit))
+    with_it = made.attach(found, data.x[rows], "conditioned", tolerance=1e-6, seed=0, draws=500)
+    assert (with_it.price_limit[np.isfinite(with_it.price_limit)] == promised.limit).all()
+    assert "price at every bus" in made.describe()
+
+
 def test_rows_without_unique_multipliers_are_named():
     toy, _ = trained("toy")
     # At (0, 1) two bounds and the equality meet in one point of the plane; elsewhere one of them at most.

@@ -110,7 +110,8 @@ def answer_function(
     @outputs.defjvp
     def moved(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
         (x,), (along,) = primals, tangents
-        return outputs(x), move(problem, x, inside(x, settled), along)
+        found = inside(x, settled)
+        return found[0] if resting is settled else outputs(x), move(problem, x, found, along)
 
     def function(x: Any) -> Any:
         if jax.dtypes.canonicalize_dtype(np.float64) != np.dtype(np.float64):
@@ -171,7 +172,8 @@ def programs(driver: Driver, model: Model, which: str) -> Programs | None:
 
         return program
 
-    return Programs(one(which == "polished"), one(True))
+    settled = one(True)
+    return Programs(settled if which == "polished" else one(False), settled)
 
 
 def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any) -> Any:
@@ -239,7 +241,7 @@ def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any) 
             float(np.max(np.abs(part), initial=0.0)) for part in (at.equality, at.lower, at.upper)
         )
         y = np.where(at.lower > least, low[row], np.where(at.upper > least, high[row], answer.y[row]))
-        moved[row] = solver.sensitivity(x[row], Point(y, at), along).y
+        moved[row] = solver.sensitivity(x[row], Point(y, at), along, tight=True).y
     return moved
 
 

@@ -165,13 +165,16 @@ class Solver:
         verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else [Outcome.NUMERICAL, *outcomes][-1]
         return self._failed(verdict, iterations, len(outcomes), began)
 
-    def sensitivity(self, x: ArrayLike, point: Point, directions: ArrayLike | None = None) -> Sensitivity:
+    def sensitivity(
+        self, x: ArrayLike, point: Point, directions: ArrayLike | None = None, *, tight: bool = False
+    ) -> Sensitivity:
         """How the solution of `x` moves with the input.
 
         Args:
             x: the input that `point` belongs to.
             point: its solution, as in `solve(x).point`.
             directions: `(n_inputs, k)`; only these combinations of inputs are followed. All inputs if not given.
+            tight: every inequality with a multiplier holds with equality, whatever room `point` leaves it.
 
         Raises:
             FeasiblyError: the row was not solved, or its solution has no derivative.
@@ -180,7 +183,9 @@ class Solver:
             raise FeasiblyError("a row without a solution has no sensitivity")
         row = np.asarray(x, dtype=np.float64)
         self._check_shapes(row, None)
-        return self._differentiator.differentiate(row, point, check_directions(directions, len(row)))
+        return self._differentiator.differentiate(
+            row, point, check_directions(directions, len(row)), tight=tight
+        )
 
     def _attempts(self, x: Array, start: Point | None, thorough: bool = True) -> Iterator[Attempt]:
         given = [start] if start is not None and start.is_finite else []

@@ -61,8 +61,13 @@ class Differentiator:
             slopes = [casadi.jacobian(bound, x) for bound in model.bounds(x)]
             self._bound_slopes = casadi.Function("bound_slopes", [x], slopes)
 
-    def differentiate(self, x: Array, point: Point, directions: Array | None) -> Sensitivity:
-        """The derivative of the solution `point` of `x`, along the columns of `directions` (all inputs if `None`)."""
+    def differentiate(
+        self, x: Array, point: Point, directions: Array | None, *, tight: bool = False
+    ) -> Sensitivity:
+        """The derivative of the solution `point` of `x`, along the columns of `directions` (all inputs if `None`).
+
+        `tight`: every inequality with a multiplier holds with equality, whatever room it seems to have.
+        """
         model, duals = self.model, point.duals
         lower, upper = model.bounds_at(x)
         ne, free = model.n_equalities, np.flatnonzero(lower < upper)
@@ -77,17 +82,24 @@ class Differentiator:
             slope_x, rows_x = slope_x.tocsr(), rows_x.tocsr()
         hessian, jacobian, slope_x = hessian[free][:, free], jacobian[:, free], slope_x[free]
         equality, inequality = jacobian[:ne], jacobian[ne:]
-        # An inequality with multiplier z and slack s pulls back with z / s: without end where it is tight.
-        weight = duals.inequality / np.maximum(-rows[ne:], _SLACK_FLOOR)
+        # An inequality with multiplier z and slack s pulls back with z / s: without end where it is tight. One that
+        # presses gets a row of its own instead, with s / z in the corner, so that nothing large is added to anything.
+        slack = np.maximum(-rows[ne:], _SLACK_FLOOR)
+        if tight:
+            slack = np.where(duals.inequality > 0.0, _SLACK_FLOOR, slack)
+        presses = duals.inequality > slack
+        weight = np.where(presses, 0.0, duals.inequality / slack)
+        give = np.full(ne + int(presses.sum()), _REGULARISATION)
+        give[ne:] += slack[presses] / duals.inequality[presses]
         below = duals.lower[free] / np.maximum(point.y - lower, _SLACK_FLOOR)[free]
         above = duals.upper[free] / np.maximum(upper - point.y, _SLACK_FLOOR)[free]
         block = hessian + inequality.T @ sparse.diags(weight) @ inequality + sparse.diags(below + above)
-        corner = -_REGULARISATION * sparse.eye(ne)
-        system = sparse.bmat([[block, equality.T], [equality, corner]], format="csc")
+        held = sparse.vstack([equality, inequality[np.flatnonzero(presses)]]).tocsr()
+        system = sparse.bmat([[block, held.T], [held, -sparse.diags(give)]], format="csc")
         pull = slope_x + inequality.T @ sparse.diags(weight) @ rows_x[ne:]
         if model.bounds is not None:
             pull = pull - sparse.diags(below) @ low_x[free] - sparse.diags(above) @ high_x[free]
-        right = sparse.vstack([pull, rows_x[:ne]]).tocsc()
+        right = sparse.vstack([pull, rows_x[:ne], rows_x[ne:][np.flatnonzero(presses)]]).tocsc()
         right = right.toarray() if directions is None else right @ directions
         change = -_solve(system, right)
         moved = np.zeros((len(model.lower), right.shape[1]))
@@ -97,11 +109,9 @@ class Differentiator:
         tightening = inequality @ change[: len(free)] + (
             rows_x[ne:].toarray() if directions is None else rows_x[ne:] @ directions
         )
-        return Sensitivity(
-            y=moved,
-            equality=change[len(free) :],
-            inequality=weight[:, None] * tightening,
-        )
+        pressing = weight[:, None] * tightening
+        pressing[presses] = change[len(free) + ne :]
+        return Sensitivity(y=moved, equality=change[len(free) : len(free) + ne], inequality=pressing)
 
 
 def _solve(system: Any, right: Array) -> Array:
