@@ -32,7 +32,8 @@ HOW_TO_READ = (
     "five trials of that time; its inequalities are bounds alone, ours all constraints). Averages over instances that "
     "nothing was learnt from; violations per unit; feasible: every violation below 1e-4. Times are of one core and "
     "count everything: solving the labels, and training with compilation and whatever answers need. An instance is "
-    "answered in a batch; the solver is the one that made the labels."
+    "answered in a batch; the solver is the one that made the labels. What has changed since the commit of a row is "
+    "not in it."
 )
 
 
@@ -157,13 +158,14 @@ def short_table(comparisons: Documents, grids_only: bool = False) -> list[str]:
         values += [f"{100.0 * mean['share_feasible']:.1f} %", _effort(document, mean, table)]
         solver = document.get("solver_seconds_per_instance")
         values += [duration(mean["predict_seconds_per_instance"]), duration(solver) if solver else ""]
+        values += [str(document.get("commit", ""))[:7]]
         lines.append(f"| {problem} | {mean['labels']:,.0f} | " + " | ".join(values) + " |")
     if not lines:
         return ["No comparison has been kept yet."]
     return [
         "| Problem | Labels | Gap % | Max eq. | Max ineq. | Feasible | Labels + training | An instance | "
-        "Solver |",
-        "|---|" + "---:|" * 8,
+        "Solver | Commit |",
+        "|---|" + "---:|" * 9,
         *lines,
     ]
 

@@ -130,12 +130,12 @@ def test_the_readme_has_a_line_for_a_grid_and_counts_all_time(folder: Path) -> N
     path = folder / "compare-table-57.json"
     document = json.loads(path.read_text())
     document["seconds"] = {"response.0": {"sup": 3.0, "conditioning": 5.0, "total": 9.0}}
-    path.write_text(json.dumps(document | {"solver_seconds_per_instance": 0.01}))
+    path.write_text(json.dumps(document | {"solver_seconds_per_instance": 0.01, "commit": "0123456789"}))
     text = wanted(folder)[README]
     (line,) = (line for line in text.splitlines() if line.startswith("| case57_ieee |"))
     assert line.startswith("| case57_ieee | 512 | 1e-08 (0.928) |")
     assert "| 5.12 s + 9 s (600 s) |" in line
-    assert line.endswith("| 10 ms |")
+    assert line.endswith("| 10 ms | 0123456 |")
     lines = [line for line in text[text.index(BEGIN) : text.index(END)].splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in lines}) == 1
 
