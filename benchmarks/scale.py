@@ -119,10 +119,11 @@ def measure_all(cases: list[Case], labels: Path, out: Path) -> None:
             if done.returncode:
                 print(f"{case.name}: failed", file=sys.stderr)
                 continue
-            rows[case.name] = json.loads(target.read_text())
+            rows[case.name] = json.loads(target.read_text()) | {"commit": describe_machine()["commit"]}
         print(json.dumps(rows[case.name], indent=1), flush=True)
         ordered = sorted(rows.values(), key=lambda row: row["buses"])
-        document = {"exponents": exponents(ordered), "rows": ordered, **describe_machine()}
+        machine = {name: value for name, value in describe_machine().items() if name != "commit"}
+        document = {"exponents": exponents(ordered), "rows": ordered, **machine}
         out.write_text(json.dumps(document, indent=1) + "\n")
 
 

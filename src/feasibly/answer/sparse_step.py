@@ -147,7 +147,8 @@ class SparseIteration:
                 operator.flips.matrix, first[:, known], flipped[:, known], rounds
             )
             amounts[:, known] = small
-            moved = step - operator.flips.columns @ small.T
+            used = np.flatnonzero(small.any(axis=0))
+            moved = step - operator.flips.columns[:, used] @ small[:, used].T
             values = operator.values(a.T, lam.T, moved).T + operator.softness * amounts
             missed = (values < -nothing) & ~flipped
             missed[:, known] = False
@@ -170,22 +171,23 @@ def settle(matrix: Array, first: Array, flipped: Mask, rounds: int) -> tuple[Arr
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(matrix)), 1e-300))
     scaled = matrix * scale[:, None] * scale
     start = first * scale
-    tolerance = 1e-9 * (1.0 + np.max(np.abs(start), axis=1, keepdims=True))
+    tolerance = ROUNDING * (1.0 + np.max(np.abs(start), axis=1, keepdims=True))
     fewest, patience = np.full(rows, size + 1), np.full(rows, PATIENCE)
-    flipped = flipped.copy()
-    amounts = np.zeros((rows, size))
+    flipped, amounts = flipped.copy(), np.zeros((rows, size))
+    left = np.arange(rows)
     for _ in range(max(rounds, 1)):
-        amounts = _amounts(scaled, start, flipped)
-        values = start + amounts @ scaled.T
-        wrong = np.where(flipped, amounts, values) < -tolerance
+        here = flipped[left]
+        amounts[left] = tried = _amounts(scaled, start[left], here)
+        wrong = np.where(here, tried, start[left] + tried @ scaled.T) < -tolerance[left]
         count = wrong.sum(axis=1)
-        if not count.any():
-            break
-        patience = np.where(count < fewest, PATIENCE, patience - 1)
-        fewest = np.minimum(fewest, count)
+        left, wrong, count = left[count > 0], wrong[count > 0], count[count > 0]
+        if not len(left):
+            return amounts * scale, flipped
+        patience[left] = np.where(count < fewest[left], PATIENCE, patience[left] - 1)
+        fewest[left] = np.minimum(fewest[left], count)
         last = np.arange(size) == np.max(np.where(wrong, np.arange(size), -1), axis=1, keepdims=True)
-        flipped = flipped ^ np.where((patience >= 0)[:, None], wrong, wrong & last)
-    amounts = _amounts(scaled, start, flipped)
+        flipped[left] ^= np.where((patience[left] >= 0)[:, None], wrong, wrong & last)
+    amounts[left] = _amounts(scaled, start[left], flipped[left])
     return amounts * scale, flipped
 
 
