@@ -46,11 +46,15 @@ class Server:
             "--cache",
             str(cache),
         ]
+        # As after an installation: Python's own compiled files are kept, and nothing else is set.
+        ours = ("JAX_", "XLA_", "OMP_", "OPENBLAS_", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        self.environment = kept | {"PYTHONPYCACHEPREFIX": str(cache / "python")}
         self.start()
 
     def start(self) -> None:
         began = time.perf_counter()
-        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True, env=self.environment)
         assert self.process.stderr is not None
         for line in self.process.stderr:
             if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
@@ -236,6 +240,12 @@ def main() -> None:
     parser.add_argument(
         "--rate", type=float, default=0.0, help="requests a second; as many as can be unless told"
     )
+    parser.add_argument(
+        "--flat-out",
+        type=float,
+        default=60.0,
+        help="seconds more, each client asking as soon as it is answered",
+    )
     parser.add_argument("--fuzzed", type=int, default=10_000)
     parser.add_argument("--note", default="", help="what else went on, for whoever reads the figures")
     parser.add_argument("--json", type=Path)
@@ -245,6 +255,8 @@ def main() -> None:
         cold = server.ready_seconds
         loaded = load(server, given.model.resolve(), given.seconds, given.rate)
         print(json.dumps(loaded, indent=1), flush=True)
+        flat_out = load(server, given.model.resolve(), given.flat_out, 0.0) if given.flat_out else None
+        print(json.dumps(flat_out, indent=1), flush=True)
         fuzzed = fuzz(server, given.model.name, given.fuzzed)
         print(json.dumps(fuzzed, indent=1), flush=True)
         again = []
@@ -258,7 +270,9 @@ def main() -> None:
         "note": given.note,
         "model": given.model.name,
         "machine": describe_machine(),
+        "rate_asked_for": given.rate or "as many as can be",
         "load": loaded,
+        "flat_out": flat_out,
         "fuzz": fuzzed,
         "start": {"cold_cache_seconds": cold, "after_kill_seconds": again, "status_after_sigterm": status},
     }

@@ -14,8 +14,9 @@ Two rules keep both worlds apart (each was learnt from a wrong number):
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import jax
@@ -23,9 +24,33 @@ import jax
 R = TypeVar("R")
 
 
+_turns: list[threading.RLock] = []
+
+
 def double() -> AbstractContextManager[Any]:
     """A context in which JAX computes in float64."""
-    return jax.enable_x64(True)
+    return _in_turn() if _turns else jax.enable_x64(True)
+
+
+def take_turns() -> None:
+    """From now on, one thread at a time runs compiled code.
+
+    XLA on a machine with few cores can wait for itself for ever when two threads run programs with loops at once
+    (seen on two). Whoever answers from several threads calls this first; the blocks inside `double()` are short.
+    """
+    if not _turns:
+        _turns.append(threading.RLock())
+
+
+def turn() -> AbstractContextManager[Any]:
+    """The same turns for what is computed in single precision."""
+    return _turns[0] if _turns else nullcontext()
+
+
+@contextmanager
+def _in_turn() -> Iterator[None]:
+    with _turns[0], jax.enable_x64(True):
+        yield
 
 
 def twin(function: Callable[..., R]) -> Callable[..., R]:

@@ -32,6 +32,8 @@ class Gate:
         self.go.wait(30)
         return trained("toy")[0].predict(x, "mean")
 
+    finish = predict
+
 
 class Counting(Served):
     """A model that remembers the batches it was asked."""
@@ -45,9 +47,9 @@ class Counting(Served):
         self.tried.append(len(x))
         return super().attempt(x, how)
 
-    def predict(self, x: np.ndarray, how: How):
+    def finish(self, x: np.ndarray, how: How):
         self.long.append(len(x))
-        return super().predict(x, how)
+        return super().finish(x, how)
 
 
 def together(model: Served, groups: list[np.ndarray], how: How) -> list[Answered]:
@@ -117,7 +119,8 @@ def test_hard_rows_are_passed_on_and_come_back_in_their_places() -> None:
     assert sum(model.long) < 20
     assert [level for each in done for level in each.level].count("row") == hard
     assert all(each.ok.all() for each in done)
-    np.testing.assert_allclose(np.concatenate([each.y for each in done]), want.y, atol=1e-5)
+    # Two generators of one bus may share their reactive power as they like; costs and prices are the same.
+    np.testing.assert_allclose(np.concatenate([each.objective for each in done]), want.objective, rtol=1e-6)
     np.testing.assert_allclose(np.concatenate([each.prices for each in done]), want.prices, rtol=1e-4)
 
 

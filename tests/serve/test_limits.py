@@ -73,6 +73,8 @@ class Slow:
     def attempt(self, x: np.ndarray, how: How):
         return self.predict(x, how), np.zeros(0, dtype=np.int64)
 
+    finish = predict
+
 
 async def _asked(batcher: Batcher, model: Slow, rows: int, seconds: float = 10.0):
     return await batcher.ask(model, How(), np.zeros((rows, 2)), time.perf_counter() + seconds)
@@ -151,6 +153,8 @@ class Picky:
 
     def attempt(self, x: np.ndarray, how: How):
         return self.predict(x, how), np.zeros(0, dtype=np.int64)
+
+    finish = predict
 
 
 def test_one_bad_request_costs_nobody_else_an_answer() -> None:

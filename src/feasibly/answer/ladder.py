@@ -17,7 +17,7 @@ from feasibly.answer.driver import Driver, Found
 from feasibly.answer.multipliers import refine
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
-from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW, shared_part
+from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW, Level
 from feasibly.model.belief import Belief, Model
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -126,12 +126,13 @@ class Ladder:
         seed: int = 0,
         draws: int = DRAWS,
         trust: Trust | None = None,
-        hurry: float | None = None,
+        schedule: tuple[Level, ...] | None = None,
+        until: float = np.inf,
     ) -> Answer:
         """Answer every row of `x` (checked, float64) by the rung `which`; `trust` says when `auto` may stay.
 
-        With `hurry`, a moment of `time.monotonic()`, `conditioned` and `polished` begin no further pass after it and
-        leave the rows that shared operators do not serve: these have an empty `level`.
+        `conditioned` and `polished` may be given another `schedule`, and begin no pass after `until`, a moment of
+        `time.monotonic()`: rows that neither served have an empty `level`.
         """
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
@@ -145,7 +146,7 @@ class Ladder:
         answerable[list(refused)] = False
         safe = np.where(answerable[:, None], x, self.problem.nominal)
         belief, known = self._believe(safe)
-        climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, hurry)
+        climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until)
         y = np.where(answerable[:, None], self.problem.pin(safe, climbed.y), np.nan)
         objective, max_equality, max_inequality = self._measured(safe, y, climbed, answerable)
         worst = np.maximum(max_equality, max_inequality)
@@ -270,7 +271,8 @@ class Ladder:
         seed: int,
         draws: int,
         trust: Trust | None,
-        hurry: float | None,
+        schedule: tuple[Level, ...] | None,
+        until: float,
     ) -> Climbed:
         rungs = [which] * len(x)
         nothing: list[AnswerOutcome | None] = [None] * len(x)
@@ -282,11 +284,8 @@ class Ladder:
             chosen = select(self.problem, self.model, x, draws=draws, seed=seed)
             return Climbed(chosen, belief.std, rungs, nothing)
         if which in ("conditioned", "polished"):
-            schedule = CONDITIONED if which == "conditioned" else POLISHED
-            if hurry is None:
-                found = self.driver.run(x, belief.mean, schedule)
-            else:
-                found = self.driver.run(x, belief.mean, shared_part(schedule), until=hurry)
+            usual = CONDITIONED if which == "conditioned" else POLISHED
+            found = self.driver.run(x, belief.mean, schedule or usual, until=until)
 
             def duals() -> Duals:
                 return refine(self.driver, x, found.state, found.converged, found.solved)

@@ -17,6 +17,7 @@ from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.networks import Architecture
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap
+from feasibly.precision import turn
 
 Array = NDArray[np.float64]
 
@@ -43,8 +44,9 @@ class Network(Model):
     def predict(self, x: Array) -> Belief:
         """The answer, with the same spread for every row."""
         scaled = self.inputs.apply(np.asarray(x, dtype=np.float64)).astype(np.float32)
-        z = _forward(self.architecture)(jnp.asarray(self.parameters), padded(scaled))
-        mean = self.outputs.answers(np.asarray(z)[: len(scaled)])
+        with turn():
+            z = np.asarray(_forward(self.architecture)(jnp.asarray(self.parameters), padded(scaled)))
+        mean = self.outputs.answers(z[: len(scaled)])
         return Belief(mean, np.broadcast_to(np.sqrt(self.covariance.variance), mean.shape).copy())
 
 

@@ -18,6 +18,7 @@ from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.networks import Architecture
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap
+from feasibly.precision import turn
 
 Array = NDArray[np.float64]
 
@@ -70,7 +71,9 @@ class BayesianNetwork(Model):
         rows = padded(scaled)
         mean, log_std, key = jnp.asarray(self.mean), jnp.asarray(self.log_std), jax.random.key(seed)
         for i in range(count):
-            yield self.outputs.answers(np.asarray(forward(mean, log_std, key, i, rows))[: len(scaled)])
+            with turn():
+                drawn = np.asarray(forward(mean, log_std, key, i, rows))
+            yield self.outputs.answers(drawn[: len(scaled)])
 
 
 def predictive_covariance(residuals: Array, deviations: Array, shrink: float = 0.1) -> Covariance:

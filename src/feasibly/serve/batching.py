@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
+from feasibly.precision import take_turns
 from feasibly.problem.errors import FeasiblyError
 from feasibly.serve.limits import Limits
 from feasibly.serve.pieces import join, put, split
@@ -55,6 +56,9 @@ class Answering(Protocol):
 
     def attempt(self, x: Array, how: How) -> tuple[Answer, Ints]:
         """Answer quickly, and say which rows need longer than that."""
+
+    def finish(self, x: Array, how: How) -> Answer:
+        """Answer such rows, however long it takes."""
 
     def predict(self, x: Array, how: How) -> Answer:
         """Answer every row, however long it takes."""
@@ -116,6 +120,7 @@ class Batcher:
 
     def start(self) -> None:
         """Begin to answer."""
+        take_turns()
         for thread in self._threads:
             thread.start()
 
@@ -198,6 +203,10 @@ class Batcher:
             try:
                 if batch:
                     self._answer(batch)
+            except Exception as error:  # a worker that is gone would answer nobody any more
+                log.error("a batch was lost", exc_info=error)
+                for piece in batch:
+                    piece.loop.call_soon_threadsafe(_fail, piece.future, error)
             finally:
                 with self._changed:
                     self._busy -= 1
@@ -218,7 +227,8 @@ class Batcher:
             first = batch[0] if batch else piece
             most = self._limits.batch_rows if piece.quick else ALONE
             fits = rows + count <= most or not batch
-            if fits and piece.model is first.model and piece.how == first.how:
+            alike = piece.how == first.how and (piece.found is None) == (first.found is None)
+            if fits and piece.model is first.model and alike:
                 batch.append(piece)
                 rows += count
                 if rows >= most:
@@ -238,6 +248,8 @@ class Batcher:
         try:
             if quick:
                 found, left = model.attempt(x, how)
+            elif batch[0].found is not None:
+                found = model.finish(x, how)
             else:
                 found = model.predict(x, how)
         except Exception as error:

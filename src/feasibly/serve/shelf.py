@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
+from feasibly.answer.schedule import CONDITIONED, ROW_BY_ROW, shared_part
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
@@ -35,6 +35,7 @@ log = logging.getLogger("feasibly.serve")
 WARM = (16, 64)
 """Rows asked for before a model counts as ready: a size of each kind that answering compiles code for. One row alone
 has a program of its own, made once the model is in service; until then it is answered as two."""
+QUICK_PART = shared_part(CONDITIONED)
 PATIENCE = 2.0
 """Usual times of a batch after which rows that have not come to rest are left to the other worker."""
 SHORTEST_PATIENCE = 0.01
@@ -86,11 +87,20 @@ class Served:
         began = time.monotonic()
         size = _size(len(x))
         usual = self._usual.get(size, FIRST_PATIENCE)
-        found = self._ask(x, how, hurry=began + max(PATIENCE * usual, SHORTEST_PATIENCE))
+        until = began + max(PATIENCE * usual, SHORTEST_PATIENCE)
+        found = self._ask(x, how, schedule=QUICK_PART, until=until)
         took = time.monotonic() - began
         self._usual[size] = took if size not in self._usual else usual + (took - usual) / REMEMBERED
         unfinished = [i for i, level in enumerate(found.level) if not level]
         return found, np.array(unfinished, dtype=np.int64)
+
+    def finish(self, x: Array, how: How) -> Answer:
+        """Answer rows that `attempt` left: each by a solver of its own, and as usual where that fails."""
+        if how.answer == "conditioned":
+            found = self._ask(x, how, schedule=ROW_BY_ROW)
+            if all(found.level):
+                return found
+        return self.predict(x, how)
 
     def _ask(self, x: Array, how: How, **more: Any) -> Answer:
         rows, _ = self.problem.check_rows(np.asarray(x, dtype=np.float64))
@@ -162,9 +172,9 @@ class Served:
     def _try_out(self, rows: int) -> None:
         """Once to compile, once to see how long it takes."""
         x = sample(self.problem, rows)
-        self._ask(x, How(), hurry=math.inf)
+        self._ask(x, How(), schedule=QUICK_PART)
         began = time.monotonic()
-        self._ask(x, How(), hurry=math.inf)
+        self._ask(x, How(), schedule=QUICK_PART)
         self._usual[_size(rows)] = time.monotonic() - began
 
     @property
