@@ -185,6 +185,7 @@ def take_step(
     state, free, n = carry.state, pieces.free, len(pieces.free)
     bounds = pieces.lower + pieces.upper
     (cost, g, h), backwards = jax.vjp(lambda at: pieces.values(x, at), state.y)
+    g, h = jax.lax.optimization_barrier((g, h))
     a = pieces.violations(inverse, x, state.y, h)
     r = backwards((jnp.ones_like(cost), state.equality, state.lam[bounds:]))[0][free]
     r = (
@@ -194,7 +195,7 @@ def take_step(
         .add(state.lam[pieces.lower : bounds])
     )
     r = r + jax.lax.cond(proximal, lambda: inverse.pull((state.y - mean)[free]), lambda: jnp.zeros_like(r))
-    d = inverse.solve(r, g)
+    d = inverse.solve(jax.lax.optimization_barrier(r), g)
     lam, active = state.lam, state.active
     if len(lam):
         q = inverse.along_normals(d[:n]) + a + inverse.gram @ lam
@@ -253,7 +254,7 @@ def _compile(
         first = Carry(State(y, equality, lam, active), (unknown, unknown, unknown), jnp.inf, 0)
         last = jax.lax.while_loop(unfinished, step, first)
         state = last.state
-        cost, g, h = pieces.values(x, state.y)
+        cost, g, h = jax.lax.optimization_barrier(pieces.values(x, state.y))
         before, earlier, _ = last.costs
         change, previous = _relative(cost, before), _relative(before, earlier)
         ratio = jnp.clip(change / jnp.maximum(previous, 1e-300), 0.0, SLOWEST)

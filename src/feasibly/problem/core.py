@@ -277,15 +277,20 @@ class Problem:
 
     @functools.cached_property
     def _worst_compiled(self) -> Callable[..., jax.Array]:
-        def three(x: Any, y: Any) -> Any:
+        def parts(x: Any, y: Any) -> Any:
             natural = self.inequality if self.violation is None else self.violation
-            equal = jnp.zeros(0) if self.equality is None else jnp.abs(self.equality(x, y))
-            over = jnp.zeros(0) if natural is None else natural(x, y)
-            largest = (jnp.max(part, initial=0.0) for part in (equal, over))
-            return jnp.stack([self.objective(x, y), *largest])
+            equal = jnp.zeros(0) if self.equality is None else self.equality(x, y)
+            return self.objective(x, y), equal, jnp.zeros(0) if natural is None else natural(x, y)
 
-        inner = jax.vmap(quick(three), in_axes=-1, out_axes=-1)
-        return jax.jit(lambda x, y: inner(x.T, y.T).T)
+        inner = jax.vmap(quick(parts), in_axes=-1, out_axes=-1)
+
+        def three(x: Any, y: Any) -> Any:
+            # Without the barrier XLA computes every flow again for each entry that its maximum looks at.
+            cost, equal, over = jax.lax.optimization_barrier(inner(x.T, y.T))
+            largest = (jnp.max(part, axis=0, initial=0.0) for part in (jnp.abs(equal), over))
+            return jnp.stack([cost, *largest]).T
+
+        return jax.jit(three)
 
     def _batched(self, which: str, x: ArrayLike, y: ArrayLike) -> Array:
         x, y = self.check_rows(x, y)
