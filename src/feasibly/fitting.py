@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.bootstrap import ENOUGH, answered_by_itself
 from feasibly.answer.calibration import Labels
 from feasibly.answer.ladder import Leverage
 from feasibly.data.dataset import Dataset
@@ -21,6 +22,11 @@ from feasibly.proxy import Proxy, TrainingRecord
 from feasibly.train.clock import Clock
 from feasibly.train.registry import DEFAULT_METHOD, find
 from feasibly.train.task import UNLABELLED, UNLABELLED_SEED, Moment, Task, Trained
+
+UNLABELLED_FOR_FEW = 128
+"""Inputs that are to become labels where there is a handful of them."""
+FEW_SHARE = 0.5
+"""Of the budget that answering those may take."""
 
 
 def fit(
@@ -120,6 +126,8 @@ class Fitting:
                 f"{self._method.fewest}: label more rows"
             )
         count = UNLABELLED * len(self._chosen) if unlabelled is None else int(unlabelled)
+        if unlabelled is None and len(self._chosen) < ENOUGH:
+            count = UNLABELLED * UNLABELLED_FOR_FEW
         self._unlabelled = count if self._method.unlabelled else 0
         self._constants: Any = None
         self._best: tuple[Callable[[], Model], str] | None = None
@@ -138,6 +146,7 @@ class Fitting:
         inputs = np.delete(
             inputs, list(problem.refused(inputs)), axis=0
         )  # outages that split the grid teach nothing
+        rows, inputs = self._enough(rows, inputs)
         task = Task.split(problem, rows.x, rows.y, unlabelled=inputs, seed=self._seed, solved=rows)
         with clock.account("ridge"):
             first = fit_ridge(rows.x, rows.y)
@@ -155,6 +164,25 @@ class Fitting:
             progress=self._progress, constants=self._constants, best=self._offer,
         )  # fmt: skip
         return self._proxy(trained)
+
+    def _enough(self, rows: Labels, inputs: NDArray[np.float64]) -> tuple[Labels, NDArray[np.float64]]:
+        """The labels; where they are a handful, with answers of its own to a part of the other inputs.
+
+        Raises:
+            FeasiblyError: one label, and nothing could be answered from it.
+        """
+        if len(rows.x) >= ENOUGH or not self._method.unlabelled:
+            return rows, inputs
+        part = len(inputs) // UNLABELLED
+        with self._clock.account("from few labels"):
+            found = answered_by_itself(
+                self._problem, rows, inputs[:part], seconds=FEW_SHARE * self._clock.left
+            )
+        if len(found.x) < 2:
+            raise FeasiblyError(
+                "nothing could be learnt from one label here: no answer made from it holds; label a few more rows"
+            )
+        return found, inputs[part:]
 
     @property
     def budget(self) -> float:

@@ -40,6 +40,7 @@ def calibrate(
     seed: int = 0,
     seconds: float = np.inf,
     settings: Settings | None = None,
+    timed: bool = True,
 ) -> Driver:
     """Find everything the iteration needs on the labels.
 
@@ -50,6 +51,7 @@ def calibrate(
         seed: of those starts.
         seconds: no further pass is begun after this long; rows that were not reached by then count as out of reach.
         settings: constants, if not the usual ones.
+        timed: whether to find out, too, when rows are better handed on (see `economised`).
     """
     chosen = Settings() if settings is None else settings
     began = time.monotonic()
@@ -80,7 +82,25 @@ def calibrate(
         driver = Driver(problem, again, covariance, rowwise)
     starts = labels.y + _errors(covariance, len(labels.x), seed)
     driver = _priced(driver, labels, starts, deadline)
-    return _remembered(_with_operators(driver, labels, equality, lam, starts, deadline))
+    driver = _with_operators(driver, labels, equality, lam, starts, deadline)
+    if timed:
+        driver = economised(driver, labels.x, starts, labels.seconds, deadline(1.0))
+    return _remembered(driver)
+
+
+def first_driver(
+    problem: Problem, labels: Labels, candidates: Candidates, covariance: Covariance, settings: Settings
+) -> Driver:
+    """A driver with one operator, at the first label, for those who have too few to calibrate anything on."""
+    assert labels.duals is not None
+    search = problem.with_fixed_bounds
+    one = replace(labels, x=labels.x[:1], y=labels.y[:1], objective=labels.objective[:1])
+    duals = search_duals(problem, labels.duals.take(slice(0, 1)))
+    equality, lam = duals.equality, np.maximum(candidates.compress(duals), 0.0)
+    start = _first(one, candidates, equality, lam, 0, settings)
+    far = np.where(search.lower < search.upper, settings.trust_far, settings.trust_floor)
+    active = lam[0] > 1e-5 * np.abs(lam).max(initial=0.0)
+    return Driver(problem, replace(start, trust=far, base=active), covariance)
 
 
 def _remembered(driver: Driver) -> Driver:
@@ -234,8 +254,7 @@ def _with_operators(
             break
         driver, missing = tried, missing[~now]
     share = 1.0 - len(missing) / len(everything)
-    driver = _with(driver, replace(driver.calibration, reached=share))
-    return economised(driver, labels.x, starts, labels.seconds, deadline(1.0))
+    return _with(driver, replace(driver.calibration, reached=share))
 
 
 def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, until: float = np.inf) -> Driver:
@@ -254,7 +273,8 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
         return driver
     if seconds is None or time.monotonic() > until:
         most = everything if calibration.reached >= settings.worthwhile_share else 0
-        return _with(driver, replace(calibration, worthwhile_passes=most))
+        # Where nothing is known, rows that are solved one by one start as for a label: that is never slower.
+        return _with(driver, replace(calibration, worthwhile_passes=most, warm=most > 0))
     some = slice(0, settings.timed_rows)
     passes = driver.run(x[some], mean[some], SHARED_ONLY, until=until).passes
     taken = np.concatenate([[0.0], np.cumsum([done.seconds for done in passes])])
@@ -263,8 +283,8 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     warm, plain = True, seconds
     if len(driver.search.lower) <= settings.timed_outputs:
         plain, usual_costs = _row_by_row(driver, x, mean, 0, False, seconds, until)
-        row[0], costs = _row_by_row(driver, x, mean, 0, True, row[0], until)
-        row[1:], _ = _row_by_row(driver, x, mean, 1, True, row[0], until)
+        row[0], costs = _row_by_row(driver, x, mean, 0, True, seconds, until)
+        row[1:], _ = _row_by_row(driver, x, mean, 1, True, seconds, until)
         # Where there are several local optima, a belief may lead to a worse one than the nominal solution does.
         worse = bool(np.any(costs - usual_costs > settings.local_optimum * np.abs(usual_costs)))
         warm, row[0] = bool(row[0] < plain) and not worse, plain if worse else min(row[0], plain)
@@ -283,7 +303,8 @@ def _row_by_row(
     driver: Driver, x: Array, mean: Array, passes: int, warm: bool, usual: float, until: float
 ) -> tuple[float, Array]:
     """Processor seconds that the row-wise solver takes for a row that so many passes have left over, and costs."""
-    some = slice(0, driver.settings.timed_solves)
+    s = driver.settings
+    some = slice(0, int(np.clip(s.timed_seconds / max(usual, 1e-9), s.timed_solves[0], s.timed_solves[1])))
     if time.monotonic() > until:
         return usual, np.full(len(x[some]), np.nan)
     tried = _with(driver, replace(driver.calibration, worthwhile_passes=passes, warm=warm))

@@ -315,7 +315,8 @@ class Driver:
         slowest = s.probe_contraction / (1.0 - s.probe_contraction)
         gain = gain / np.maximum(np.abs(before), 1e-12)
         gain = gain + np.minimum(residuals.remaining, slowest * residuals.change)
-        return np.asarray(gain < s.probe_tolerance)  # NaN is not
+        near = self.distance(progress.mean[rows], progress.state.y[rows]) <= s.far_belief
+        return np.asarray(near & (gain < s.probe_tolerance))  # NaN is not
 
     def _sweep(self, progress: Progress, level: Level, index: int, rows: Ints) -> tuple[Mask, State]:
         """All passes over some rows on one operator: which converged on the candidates, and where all of them stand."""

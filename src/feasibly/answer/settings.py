@@ -58,6 +58,9 @@ class Settings:
     trust_floor: float = 1e-2
     """Added to that, so that a variable that never moved among the labels can."""
 
+    trust_far: float = 0.3
+    """The longest step where one label alone is known, and nothing of how far variables move."""
+
     # ---- the complementarity problem -------------------------------------------------------------------
 
     quick_rounds: tuple[int, int] = (4, 2)
@@ -84,9 +87,11 @@ class Settings:
     rows of case57 were, with 60 two, and the batch took a quarter less time."""
     few_hopeless: int = 4
     """As many rows as this go through all passes whatever their rate: handing them on saves nothing."""
-    far_belief: float = 100.0
-    """A belief off by ten standard deviations (mean square over outputs) is not followed: the row goes on
-    in optimal mode. On 4000 draws of case57 that takes the gap from 6e-5 to 1e-7 %."""
+    far_belief: float = 4.0
+    """A belief off by more than this (mean over outputs of squared deviations, in standard units) is not followed: the
+    row goes on in optimal mode, and `auto` does not confirm it. Usual rows are below 0.5; with one label of case118
+    rows between 5 and 22 were feasible, at rest, and 0.02 % above their optimum, where the belief is so stiff that a
+    few steps in optimal mode show nothing."""
 
     # ---- calibration -----------------------------------------------------------------------------------
 
@@ -108,8 +113,10 @@ class Settings:
     is not measured."""
     timed_rows: int = 256
     """Labels that passes are timed on."""
-    timed_solves: int = 24
-    """Rows that the row-wise solver is timed on."""
+    timed_solves: tuple[int, int] = (8, 24)
+    """At least and at most so many rows the row-wise solver is timed on, and within that"""
+    timed_seconds: float = 2.0
+    """so many seconds' worth."""
     local_optimum: float = 1e-6
     """A cost that is higher by more than this share belongs to another local optimum."""
     timed_outputs: int = 3000

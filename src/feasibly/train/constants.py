@@ -61,7 +61,10 @@ def find_constants(
         )
     tell("constants of conditioning")
     with clock.account("conditioning"):
-        made = calibrate(problem, labels, first.covariance, seed=seed, seconds=share * clock.left)
+        # The default times itself later, on inputs that nobody has labelled.
+        made = calibrate(
+            problem, labels, first.covariance, seed=seed, seconds=share * clock.left, timed=alone
+        )
     # Whatever is learnt later: the constants were found with this covariance and hold with it.
     kept = replace(made.calibration, covariance=first.covariance)
     return Constants(first, Driver(problem, kept, first.covariance, reuse=made))

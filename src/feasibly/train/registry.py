@@ -200,7 +200,7 @@ for _method in (
     ),
     Method(
         DEFAULT_METHOD, "the optimum's first-order response, corrected on labels and on its own conditioned answers",
-        _response, bayesian=True, closed=True, fewest=2,
+        _response, bayesian=True, closed=True, fewest=1,
     ),
 ):  # fmt: skip
     register(_method)

@@ -92,11 +92,12 @@ def train_response(
             # Multipliers are better predicted from these answers than from the labels, there being more of them.
             calibration = replace(calibration, duals=fit_ridge(x[len(labels.x) :], np.concatenate(duals)))
     driver = Driver(problem, calibration, first.covariance, reuse=driver)
-    if len(unlabelled) and clock.left > 0.1 * clock.budget:
-        with clock.account("frames"):  # what a row takes is told best by rows that nobody has seen
-            unseen = unlabelled[-driver.settings.timed_rows :]
-            until = time.monotonic() + clock.left - 0.05 * clock.budget
-            driver = economised(driver, unseen, model.predict(unseen).mean, labels.seconds, until)
+    with clock.account("frames"):  # what a row takes is told best by rows that nobody has seen
+        unseen = unlabelled[-driver.settings.timed_rows :]
+        time_left = len(unseen) > 0 and clock.left > 0.1 * clock.budget
+        until = time.monotonic() + clock.left - 0.05 * clock.budget
+        seconds = labels.seconds if time_left else None
+        driver = economised(driver, unseen, model.predict(unseen).mean, seconds, until)
     return model, driver, {"pseudo_labels": pseudo}
 
 
@@ -110,7 +111,7 @@ def _train_sparse(request: Request, driver: Driver) -> tuple[Model, Driver, dict
         law = sparse_response(driver.search, operator)
     with clock.account("sup"):
         model = fit_sparse_response(law, labels.x, labels.y)
-    return model, driver, {"pseudo_labels": 0}
+    return model, economised(driver, labels.x, labels.y, None), {"pseudo_labels": 0}
 
 
 def _batches(count: int, size: int = 256) -> list[slice]:
