@@ -112,7 +112,7 @@ def runopp(path: Path, seconds: float) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"by": "runopp", "why": f"runopp has no optimum after {seconds:.0f} s"}
     except (IndexError, ValueError):
-        return {"by": "runopp", "why": "runopp does not converge"}
+        return {"by": "runopp", "why": "runopp finds none"}
     return {"by": "runopp", "objective": cost}
 
 
