@@ -36,9 +36,9 @@ WARM = (16, 64)
 """Rows asked for before a model counts as ready: a size of each kind that answering compiles code for. One row alone
 has a program of its own, made once the model is in service; until then it is answered as two."""
 QUICK_PART = shared_part(CONDITIONED)
-PATIENCE = 2.0
+PATIENCE = 4.0
 """Usual times of a batch after which rows that have not come to rest are left to the other worker."""
-SHORTEST_PATIENCE = 0.01
+SHORTEST_PATIENCE = 0.03
 FIRST_PATIENCE = 1.0
 """Seconds, where no batch of its size was answered yet."""
 REMEMBERED = 20
