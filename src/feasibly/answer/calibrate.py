@@ -281,7 +281,9 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     left = len(x[some]) - np.concatenate([[0], np.cumsum([done.converged for done in passes])])
     row = np.full(len(taken), settings.warm_share * seconds)
     warm, plain = True, seconds
-    if len(driver.search.lower) <= settings.timed_outputs:
+    if (
+        len(driver.search.lower) <= settings.timed_outputs and driver.rowwise.available
+    ):  # built before it is timed
         plain, usual_costs = _row_by_row(driver, x, mean, 0, False, seconds, until)
         row[0], costs = _row_by_row(driver, x, mean, 0, True, seconds, until)
         row[1:], _ = _row_by_row(driver, x, mean, 1, True, seconds, until)

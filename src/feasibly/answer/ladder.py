@@ -145,8 +145,11 @@ class Ladder:
         answerable = finite.copy()
         answerable[list(refused)] = False
         safe = np.where(answerable[:, None], x, self.problem.nominal)
-        belief, known = self._believe(safe)
-        climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until)
+        if which == "solved" or (which == "auto" and self._always_solves):
+            climbed, known = self._solved(safe), 0.0
+        else:
+            belief, known = self._believe(safe)
+            climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until)
         y = np.where(answerable[:, None], self.problem.pin(safe, climbed.y), np.nan)
         objective, max_equality, max_inequality = self._measured(safe, y, climbed, answerable)
         worst = np.maximum(max_equality, max_inequality)
@@ -294,11 +297,15 @@ class Ladder:
                 found.y, found.std, rungs, nothing, duals, found.measured, tuple(found.level), found.steps,
                 found.factorisations,
             )  # fmt: skip
-        if which == "solved":
-            return self._solved(x, belief)
         return self._auto(x, belief, tolerance, trust)
 
-    def _solved(self, x: Array, belief: Belief) -> Climbed:
+    @property
+    def _always_solves(self) -> bool:
+        """Whether `auto` is the solver: no shared pass pays, and rows start as for a label."""
+        c = self.driver.calibration
+        return c.worthwhile_passes == 0 and not c.warm and self.driver.rowwise.installed
+
+    def _solved(self, x: Array) -> Climbed:
         """The solver as labelling runs it, from the nominal solution: what the proxy believes has no say."""
         point = Point.nothing(self.problem, len(x))
         rows = np.arange(len(x))
