@@ -94,6 +94,11 @@ class Calibration:
     """What solving such a row takes."""
 
     @property
+    def shares(self) -> bool:
+        """Whether shared operators serve at all: for programs without a solver, whatever is cheapest on this machine."""
+        return self.reached >= self.settings.worthwhile_share
+
+    @property
     def outlook(self) -> str:
         """How hard the problem is, and whether a proxy pays, in one line; empty where nobody has measured it."""
         if not (self.row_seconds > 0.0 and self.solving_seconds > 0.0):

@@ -153,7 +153,7 @@ def programs(driver: Driver, model: Model, which: str) -> Programs | None:
     moving = (
         any(part.any() for part in moving_bounds(problem)) if problem.limits.functions is not None else False
     )
-    if which == "solved" or moving or driver.calibration.worthwhile_passes == 0 or driver.calibration.sparse:
+    if which == "solved" or moving or not driver.calibration.shares or driver.calibration.sparse:
         return None
     try:
         rest = {optimal: conditioned_program(driver, model, optimal=optimal) for optimal in (False, True)}

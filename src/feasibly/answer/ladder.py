@@ -197,7 +197,7 @@ class Ladder:
         began = time.perf_counter()
         stays = isinstance(x, jax.Array)
         calibration = self.driver.calibration
-        if self._program is None and calibration.worthwhile_passes and not calibration.sparse:
+        if self._program is None and calibration.shares and not calibration.sparse:
             self._program = DeviceProgram(self.driver, self.model)
         host = np.asarray(x, dtype=np.float64)
         found, note = on_device(self._program, self.problem, x)
