@@ -95,7 +95,7 @@ class Calibration:
 
     @property
     def shares(self) -> bool:
-        """Whether shared operators serve at all: for programs without a solver, whatever is cheapest on this machine."""
+        """Whether shared operators serve at all, whatever is cheapest here: for programs without a solver."""
         return self.reached >= self.settings.worthwhile_share
 
     @property
