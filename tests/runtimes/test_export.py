@@ -115,3 +115,29 @@ def test_files_are_not_replaced_unasked(tmp_path: Path) -> None:
         fb.export(proxy, tmp_path / "toy.stablehlo", "mean")
     assert (tmp_path / "toy.stablehlo.json").read_text() == "mine"
     fb.export(proxy, tmp_path / "toy.stablehlo", "mean", overwrite=True)
+
+
+def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from feasibly.cli import app
+
+    proxy, _ = trained("grid3")
+    proxy.save(tmp_path / "model")
+    words = [
+        "export",
+        str(tmp_path / "model"),
+        str(tmp_path / "grid.stablehlo"),
+        "--answer",
+        "mean",
+        "--json",
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["answer"] == "mean"
+    assert told["difference"] < 1e-9
+    assert json.loads(Path(told["facts"]).read_text())["problem"] == proxy.problem.name
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    assert "exists already" in " ".join(refused.stderr.split())
