@@ -224,10 +224,10 @@ def test_a_stated_range_that_errors_exceed_gives_no_bound(toy_data: Dataset) -> 
 
 def test_an_overconfident_posterior_is_named(toy_data: Dataset) -> None:
     def boast(model: LinearModel) -> LinearModel:
-        return dataclasses.replace(model, root=1e-3 * model.root)
+        return dataclasses.replace(model, root=1e-3 * model.root, loads=1e3 * model.loads)  # the same mean
 
     def doubt(model: LinearModel) -> LinearModel:
-        return dataclasses.replace(model, root=30.0 * model.root)
+        return dataclasses.replace(model, root=30.0 * model.root, loads=model.loads / 30.0)
 
     bold = fb.certify(believer(toy_data, 100, boast), toy_data, 0.9, **MEAN)
     report = bold.answers["mean"].alpha

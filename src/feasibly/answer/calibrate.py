@@ -276,9 +276,14 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
         # Where nothing is known, rows that are solved one by one start as for a label: that is never slower.
         return _with(driver, replace(calibration, worthwhile_passes=most, warm=most > 0))
     some = slice(0, settings.timed_rows)
-    passes = driver.run(x[some], mean[some], SHARED_ONLY, until=until).passes
-    taken = np.concatenate([[0.0], np.cumsum([done.seconds for done in passes])])
-    left = len(x[some]) - np.concatenate([[0], np.cumsum([done.converged for done in passes])])
+    found = driver.run(x[some], mean[some], SHARED_ONLY, until=until)
+    passes, rows = found.passes, len(x[some])
+    last = 1 + max((done.place for done in passes), default=-1)
+    taken, left = np.zeros(last + 1), np.full(last + 1, rows)
+    for done in passes:
+        taken[done.place + 1 :] += done.seconds
+        left[done.place + 1 :] = done.left
+    left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
     row = np.full(len(taken), settings.warm_share * seconds)
     warm, plain = True, seconds
     if (
@@ -292,8 +297,8 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
         warm, row[0] = bool(row[0] < plain) and not worse, plain if worse else min(row[0], plain)
     whole = taken + left * row
     best = int(np.argmin(whole))
-    most = everything if best == len(passes) else best
-    count = max(len(x[some]), 1)
+    most = everything if best == last else best
+    count = max(rows, 1)
     chosen = replace(
         calibration, worthwhile_passes=most, warm=warm or most > 0, reached=1.0 - left[-1] / count,
         row_seconds=float(whole[best] / count), solving_seconds=plain,

@@ -1,4 +1,5 @@
-"""The watched constraints: which of them may become active, and their compressed order. Nothing else knows it."""
+"""The watched constraints: which of them may become active, and their compressed order. Who needs a part
+of a compressed vector asks `split`; the compiled step and the operators keep the same order."""
 
 from __future__ import annotations
 

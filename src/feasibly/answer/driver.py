@@ -32,10 +32,11 @@ Mask = NDArray[np.bool_]
 
 
 class Passed(NamedTuple):
-    """One pass: processor seconds, and the rows that converged in it."""
+    """One pass: its place among all (see `Calibration.worthwhile_passes`), processor seconds, and the rows it left."""
 
+    place: int
     seconds: float
-    converged: int
+    left: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class Found:
     level: NDArray[np.object_]
     """The name of the level that answered; empty where none did."""
     factorisations: Ints
-    """Factorisations of the row's own system."""
+    """Iterations of the row-wise solver, all attempts together, each with a factorisation of the row's own system."""
     solved: dict[int, Duals]
     """Multipliers of rows that the row-wise solver answered: those of all constraints."""
     measured: tuple[Array, Array, Array]
@@ -79,7 +80,8 @@ class Progress:
     """Cost, largest |equality| and largest violation of each row's best point; NaN where it was not looked at."""
     converged: Mask
     feasible: Mask
-    """Rows that had converged in proximal mode and were asked for more: what they stand at serves if that fails."""
+    """Rows whose belief was far off, that had converged with its pull: what they stand at serves if nothing better is
+    found."""
     steps: Ints
     level: NDArray[np.object_]
     factorisations: Ints
@@ -360,7 +362,9 @@ class Driver:
             for part, now in zip(ended, state, strict=True):
                 part[left[leaving]] = now[leaving]
             converged[left[done]] = True
-            progress.passes.append(Passed(time.process_time() - began, int(done.sum())))
+            progress.passes.append(
+                Passed(reached, time.process_time() - began, len(rows) - int(converged.sum()))
+            )
             left, state, last = left[stay], state.take(stay), merit[stay]
         for part, now in zip(ended, state, strict=True):
             part[left] = now

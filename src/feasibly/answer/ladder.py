@@ -137,7 +137,8 @@ class Ladder:
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
         large = len(x) >= SMALLEST_ON_DEVICE and jax.default_backend() != "cpu"
-        if which == "conditioned" and large and not self.driver.calibration.sparse:
+        whole = schedule is None and until == np.inf
+        if which == "conditioned" and large and whole and not self.driver.calibration.sparse:
             return self.answer_on_device(x, tolerance)
         began = time.perf_counter()
         finite = np.asarray(np.isfinite(x).all(axis=1))
@@ -289,6 +290,9 @@ class Ladder:
         if which in ("conditioned", "polished"):
             usual = CONDITIONED if which == "conditioned" else POLISHED
             found = self.driver.run(x, belief.mean, schedule or usual, until=until)
+            if which == "polished" and schedule is None:  # feasible is not enough: it promises the optimum
+                short = ~found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
+                nothing = [AnswerOutcome.UNSOLVED if row else None for row in short]
 
             def duals() -> Duals:
                 return refine(self.driver, x, found.state, found.converged, found.solved)

@@ -51,8 +51,8 @@ class Level:
     mode: Mode
     start: Start
     probe: bool = False
-    """Whether a few steps in optimal mode are taken first, only to see whether they gain anything: a row that would
-    gain less than `Settings.probe_tolerance` stays as it is."""
+    """Whether a few steps in optimal mode, on the first operator, are all: a row that would gain less than
+    `Settings.probe_tolerance` by them stands as it is, and what they came to is dropped."""
 
 
 _SHARED = Level("shared", Rows.LEFT, By.SHARED, Mode.PROXIMAL, Start.BELIEF)

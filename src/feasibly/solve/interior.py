@@ -165,8 +165,9 @@ class Interior:
                 first, factor, last = _SHIFTS
                 shift = max(first, shift / factor)
                 while shift <= last:
-                    *values, info, matrix = self._move(state, x, self._barrier, manner, shift)
-                    if self._curves_up(matrix):
+                    # The shifted matrix makes the step; whether the point is a minimum is asked of its own.
+                    *values, info, shifted = self._move(state, x, self._barrier, manner, shift)
+                    if self._curves_up(shifted):
                         break
                     shift *= factor
             if not max(info[:6]) < _RUNAWAY:  # NaN included
