@@ -1,9 +1,9 @@
 """From a handful of solved instances, or one, to enough: answers of its own to inputs that nobody has solved.
 
-One solved point has everything a first operator needs: where it was taken, its multipliers, the derivatives there. What
-one point cannot tell is which constraints become active elsewhere, so nearly all are watched; and how far off a belief
-is, so it hardly pulls. Rows that converge on that operator satisfy every constraint and are stationary: labels,
-and no solver was called for them.
+One solved point has everything a first operator needs: where it was taken, its multipliers, the derivatives there.
+Which constraints may become active elsewhere is read off its linear response to the other inputs; how far off a
+belief is nobody knows, so it hardly pulls. Rows that converge on that operator satisfy every constraint and are
+stationary: they are labels, and no solver was called for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from feasibly.answer.calibrate import first_driver
 from feasibly.answer.calibration import Labels
-from feasibly.answer.candidates import Candidates
+from feasibly.answer.candidates import Candidates, find_candidates
 from feasibly.answer.response import first_order_response
 from feasibly.answer.schedule import SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
@@ -31,10 +31,10 @@ ENOUGH = 8
 """As many labels as this say by themselves which constraints to watch."""
 _UNSURE = 0.1
 """Standard deviation of a belief that rests on one point: it only keeps the iteration from wandering."""
-_WATCHED = 0.5
-"""Inequalities are watched that have less room left than this (natural units), and every finite bound."""
-_MOST_WATCHED = 400
-"""The nearest of them, where there are more: the complementarity problem grows with their cube."""
+_TOUCHING = 1e-6
+"""A constraint with less room than this is active at the label."""
+_REACH = 3.0
+"""Constraints are watched that the plain linear response comes within so many standard deviations of."""
 
 
 def answered_by_itself(
@@ -50,8 +50,12 @@ def answered_by_itself(
         return labels
     chosen = Settings() if settings is None else settings
     until = time.monotonic() + seconds
-    watched = _watched(problem, labels)
     doubt = Covariance(np.zeros((problem.n_outputs, 0)), np.full(problem.n_outputs, _UNSURE**2))
+    driver = first_driver(problem, labels, _active(problem, labels), doubt, chosen)
+    plain = Law(first_order_response(driver.search, driver.operator(0)), 1, rounds=((0, 0),))
+    linear = np.concatenate([labels.y, plain.respond(inputs)[0]])
+    h = driver.search.inequalities(np.concatenate([labels.x, inputs]), linear)
+    watched = find_candidates(driver.search, linear, h, _REACH)
     driver = first_driver(problem, labels, watched, doubt, chosen)
     law = Law(first_order_response(driver.search, driver.operator(0)), driver.calibration.flips)
     found = driver.run(inputs, law.respond(inputs)[0], SHARED_OPTIMAL, until=until)
@@ -71,18 +75,13 @@ def answered_by_itself(
     )
 
 
-def _watched(problem: Problem, labels: Labels) -> Candidates:
-    """Nearly all constraints, the nearest first where that is too many."""
+def _active(problem: Problem, labels: Labels) -> Candidates:
+    """What is active at the first label."""
     search = problem.with_fixed_bounds
-    y, h = labels.y, search.inequalities(labels.x, labels.y)
+    y, h = labels.y[0], search.inequalities(labels.x[:1], labels.y[:1])[0]
     moving = search.lower < search.upper
-    low = np.where(moving & np.isfinite(search.lower), (y - search.lower).min(axis=0), np.inf)
-    high = np.where(moving & np.isfinite(search.upper), (search.upper - y).min(axis=0), np.inf)
-    room = np.where(-h < _WATCHED, -h, np.inf).min(axis=0) if h.shape[1] else np.zeros(0)
-    everything = np.concatenate([low, high, room])
-    limit = np.sort(everything)[min(_MOST_WATCHED, len(everything)) - 1] if len(everything) else np.inf
-
-    def near(slack: Array) -> NDArray[np.int64]:
-        return np.flatnonzero(np.isfinite(slack) & (slack <= limit))
-
-    return Candidates(near(low), near(high), near(room))
+    return Candidates(
+        np.flatnonzero(moving & (y - search.lower < _TOUCHING)),
+        np.flatnonzero(moving & (search.upper - y < _TOUCHING)),
+        np.flatnonzero(-h < _TOUCHING),
+    )

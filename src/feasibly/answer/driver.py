@@ -317,7 +317,7 @@ class Driver:
         slowest = s.probe_contraction / (1.0 - s.probe_contraction)
         gain = gain / np.maximum(np.abs(before), 1e-12)
         gain = gain + np.minimum(residuals.remaining, slowest * residuals.change)
-        near = self.distance(progress.mean[rows], progress.state.y[rows]) <= s.far_belief
+        near = self.distance(progress.mean[rows], progress.state.y[rows]) <= s.confirmed_distance
         return np.asarray(near & (gain < s.probe_tolerance))  # NaN is not
 
     def _sweep(self, progress: Progress, level: Level, index: int, rows: Ints) -> tuple[Mask, State]:

@@ -89,9 +89,12 @@ class Settings:
     """As many rows as this go through all passes whatever their rate: handing them on saves nothing."""
     far_belief: float = 4.0
     """A belief off by more than this (mean over outputs of squared deviations, in standard units) is not followed: the
-    row goes on in optimal mode, and `auto` does not confirm it. Usual rows are below 0.5; with one label of case118
-    rows between 5 and 22 were feasible, at rest, and 0.02 % above their optimum, where the belief is so stiff that a
-    few steps in optimal mode show nothing."""
+    row goes on in optimal mode. With one label of case118 rows between 5 and 22 were feasible, at rest, and 0.02 %
+    above their optimum."""
+    confirmed_distance: float = 0.7
+    """`auto` confirms no row whose belief was further off than this: where the belief is sure of itself and wrong, a
+    few steps in its own metric show nothing. Usual rows are below 0.5; of those between one and four, with one label of
+    case118, two in a hundred were 5e-4 and 2e-3 % above."""
 
     # ---- calibration -----------------------------------------------------------------------------------
 
