@@ -32,7 +32,7 @@ from feasibly.solve.records import SolverOptions
 from trees import ONE_CORE
 
 HOLDS = 1e-4
-"""A row holds if no constraint is off by more than this, as the issue's tables count."""
+"""A row holds if no constraint is off by more than this."""
 
 
 @dataclass(frozen=True)

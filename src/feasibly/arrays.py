@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,3 +45,16 @@ def padded(rows: NDArray[Entry], size: int | None = None) -> NDArray[Entry]:
     if count in (0, size):
         return rows
     return np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
+
+
+def over_chunks(
+    evaluate: Callable[..., Any], sizes: Sequence[int], *arrays: NDArray[Any]
+) -> NDArray[np.float64]:
+    """`evaluate` of the arrays' rows, a chunk of at most `sizes[-1]` at a time, each filled up to one of `sizes`."""
+    found = []
+    for first in range(0, len(arrays[0]), sizes[-1]):
+        rows = [array[first : first + sizes[-1]] for array in arrays]
+        count = len(rows[0])
+        width = next(size for size in sizes if size >= count)
+        found.append(np.asarray(evaluate(*(padded(part, width) for part in rows)))[:count])
+    return np.concatenate(found)

@@ -157,12 +157,12 @@ class Fitting:
                 problem, rows, first, clock, seed=self._seed, share=0.5 if self._method.closed else 0.25,
                 alone=self._asked != DEFAULT_METHOD, tell=self._tell,
             )  # fmt: skip
+            trained = train(
+                task, self._asked, clock, settings=self._settings, trials=self._trials, replay=self._steps,
+                progress=self._progress, constants=self._constants, best=self._offer,
+            )  # fmt: skip
         except KeyboardInterrupt:
-            return self.so_far("Training was interrupted before anything was learnt")
-        trained = train(
-            task, self._asked, clock, settings=self._settings, trials=self._trials, replay=self._steps,
-            progress=self._progress, constants=self._constants, best=self._offer,
-        )  # fmt: skip
+            return self.so_far("Training was interrupted")
         return self._proxy(trained)
 
     def _enough(self, rows: Labels, inputs: NDArray[np.float64]) -> tuple[Labels, NDArray[np.float64]]:
@@ -238,6 +238,7 @@ class Fitting:
             )
         box = input_range(problem, **self._data.provenance.drawing(problem))
         learnt = trained.method == self._asked
+        seconds = clock.accounts()  # before the whole, which is then no less than the sum of its parts
         record = TrainingRecord(
             method=trained.method,
             labels=len(self._chosen),
@@ -246,7 +247,7 @@ class Fitting:
             train_seconds=clock.elapsed,
             seed=self._seed,
             trials=self._trials,
-            seconds=clock.accounts(),
+            seconds=seconds,
             history=tuple(trained.history),
             steps=tuple(trained.steps),
             settings=dict(trained.settings),

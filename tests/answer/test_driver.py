@@ -75,7 +75,6 @@ def test_a_constraint_that_nobody_watches_is_seen_and_the_row_solved():
         candidates=Candidates(watched.lower[lower], watched.upper[upper], watched.inequality),
         base=c.base[keep],
         flips=min(c.flips, int(keep.sum())),
-        threshold=c.threshold[keep],
         centres=tuple(centre._replace(lam=centre.lam[keep]) for centre in c.centres),
         duals=calibrate_duals(data, proxy, keep, c),
     )

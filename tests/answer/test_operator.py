@@ -142,7 +142,7 @@ def test_where_the_step_rests_the_rows_own_optimality_conditions_hold():
     c = driver.calibration
     duals = data.duals.take(rows)
     lam = c.candidates.compress(duals)
-    start = driver.start(x, y)._replace(equality=duals.equality, lam=lam, active=lam > c.threshold)
+    start = driver.start(x, y)._replace(equality=duals.equality, lam=lam, active=lam > 1e-6)
     operator = driver.operator(0)
     moved, _ = driver.iteration.run(operator, x, y, start, 1, proximal=False, rest=0.0, rounds=(40, 40))
     away = np.abs(moved.y - y) / c.trust

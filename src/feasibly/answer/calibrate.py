@@ -138,7 +138,6 @@ def _first(
         tau=tau,
         trust=settings.trust_deviations * labels.y.std(axis=0) + settings.trust_floor,
         flips=max(flips, 1),
-        threshold=threshold,
         centres=(Centre(labels.x[central], labels.y[central], equality[central], lam[central]),),
         duals=fit_ridge(labels.x, np.concatenate([equality, lam], axis=1)),
         settings=settings,
@@ -274,7 +273,7 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     if seconds is None or time.monotonic() > until:
         most = everything if calibration.reached >= settings.worthwhile_share else 0
         # Where nothing is known, rows that are solved one by one start as for a label: that is never slower.
-        return _with(driver, replace(calibration, worthwhile_passes=most, warm=most > 0))
+        return _with(driver, replace(calibration, worthwhile_passes=most, warm=False))
     some = slice(0, settings.timed_rows)
     found = driver.run(x[some], mean[some], SHARED_ONLY, until=until)
     passes, rows = found.passes, len(x[some])
@@ -286,9 +285,8 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
     row = np.full(len(taken), settings.warm_share * seconds)
     warm, plain = True, seconds
-    if (
-        len(driver.search.lower) <= settings.timed_outputs and driver.rowwise.available
-    ):  # built before it is timed
+    timed = len(driver.search.lower) <= settings.timed_outputs
+    if timed and driver.rowwise.available:  # which builds the solver, before it is timed
         plain, usual_costs = _row_by_row(driver, x, mean, 0, False, seconds, until)
         row[0], costs = _row_by_row(driver, x, mean, 0, True, seconds, until)
         row[1:], _ = _row_by_row(driver, x, mean, 1, True, seconds, until)
@@ -300,7 +298,7 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     most = everything if best == last else best
     count = max(rows, 1)
     chosen = replace(
-        calibration, worthwhile_passes=most, warm=warm or most > 0, reached=1.0 - left[-1] / count,
+        calibration, worthwhile_passes=most, warm=warm, reached=1.0 - left[-1] / count,
         row_seconds=float(whole[best] / count), solving_seconds=plain,
     )  # fmt: skip
     return _with(driver, chosen)

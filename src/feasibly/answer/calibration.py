@@ -46,7 +46,7 @@ class Centre(NamedTuple):
 @record(
     "calibration",
     shapes={
-        "base": "candidates", "trust": "outputs", "threshold": "candidates", "duals.inputs.mean": "inputs",
+        "base": "candidates", "trust": "outputs", "duals.inputs.mean": "inputs",
         "centres.*.x": "inputs", "centres.*.y": "outputs", "centres.*.equality": "equalities",
         "centres.*.lam": "candidates",
     },
@@ -68,8 +68,6 @@ class Calibration:
     """The longest step of each output."""
     flips: int
     """In how many places a row's active set may differ from the usual one."""
-    threshold: Array
-    """Multipliers above this count as active."""
     centres: tuple[Centre, ...]
     """One for each shared operator."""
     duals: LinearModel
@@ -82,12 +80,12 @@ class Calibration:
     sparse: bool = False
     """Whether operators are sparse factorisations."""
     reached: float = 1.0
-    """Share of the labels that converge on shared operators."""
+    """Share of the labels, or of the unlabelled inputs that passes were timed on, that converge on shared operators."""
     worthwhile_passes: int = 1_000_000
     """Passes over the shared operators, counted through all of them, after which what is left of a batch is better off
-    row by row; with zero, rows go there straight away. Found on the labels by what each pass took and brought."""
+    row by row; with zero, rows go there straight away. Found by what each pass took and brought."""
     warm: bool = True
-    """Whether a row that goes straight to the row-wise solver starts from what is believed of it, or as for a label."""
+    """Whether a row that no shared pass was tried on starts from what is believed of it, or as for a label."""
     row_seconds: float = float("nan")
     """Processor seconds that a row of a batch is expected to take, as training has measured it; NaN if it has not."""
     solving_seconds: float = float("nan")

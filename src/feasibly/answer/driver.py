@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.operator import Operator, build_operator, free_variables, invert_belief
+from feasibly.answer.progress import Found, Passed, Progress
 from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import By, Level, Mode, Rows, Start, passes
 from feasibly.answer.settings import Settings
@@ -29,71 +29,6 @@ from feasibly.problem.point import Duals, Point
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-
-class Passed(NamedTuple):
-    """One pass: its place among all (see `Calibration.worthwhile_passes`), processor seconds, and the rows it left."""
-
-    place: int
-    seconds: float
-    left: int
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a schedule came to, row by row."""
-
-    state: State
-    """Decisions and multipliers, the latter compressed to the candidates (see `answer.multipliers`)."""
-    converged: Mask
-    """Rows that satisfy every constraint and, in optimal mode, can gain nothing more."""
-    std: Array
-    steps: Ints
-    """Steps on shared operators."""
-    level: NDArray[np.object_]
-    """The name of the level that answered; empty where none did."""
-    factorisations: Ints
-    """Iterations of the row-wise solver, all attempts together, each with a factorisation of the row's own system."""
-    solved: dict[int, Duals]
-    """Multipliers of rows that the row-wise solver answered: those of all constraints."""
-    measured: tuple[Array, Array, Array]
-    """Cost, largest |equality| and largest violation of what each row stands at; NaN where nobody looked."""
-    passes: tuple[Passed, ...] = ()
-    """What each pass over shared operators took and brought."""
-
-    @property
-    def y(self) -> Array:
-        """The decisions."""
-        return np.asarray(self.state.y)
-
-
-@dataclass(eq=False)
-class Progress:
-    """A call in progress: what was asked, and what has been found so far."""
-
-    x: Array
-    mean: Array
-    until: float
-    single: bool
-    state: State
-    measured: tuple[Array, Array, Array]
-    """Cost, largest |equality| and largest violation of each row's best point; NaN where it was not looked at."""
-    converged: Mask
-    feasible: Mask
-    """Rows whose belief was far off, that had converged with its pull: what they stand at serves if nothing better is
-    found."""
-    steps: Ints
-    level: NDArray[np.object_]
-    factorisations: Ints
-    solved: dict[int, Duals]
-    most_passes: float
-    """Rows that have not converged after so many passes are handed on."""
-    passes: list[Passed]
-
-    @property
-    def late(self) -> bool:
-        """Whether no further pass may begin."""
-        return time.monotonic() > self.until
 
 
 class Driver:
@@ -218,47 +153,20 @@ class Driver:
                 self._row_by_row(progress, level, rows)
             elif most:
                 self._shared(progress, level, rows)
-        p = progress
-        p.converged |= p.feasible
-        std = np.broadcast_to(centre.std, p.state.y.shape)
-        return Found(
-            p.state, p.converged, std, p.steps, p.level, p.factorisations, p.solved, p.measured, tuple(p.passes)
-        )  # fmt: skip
+        return progress.found(centre.std)
 
     def _begin(self, x: Array, mean: Array, until: float, most_passes: float) -> Progress:
         """Nothing found yet: the clipped belief, with predicted multipliers."""
         start = self.start(x, mean)
         clipped = np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.search.lower, self.search.upper)
-        rows = len(x)
-
-        def none() -> Mask:
-            return np.zeros(rows, dtype=bool)
-
-        def zero() -> Ints:
-            return np.zeros(rows, dtype=np.int64)
-
-        return Progress(
-            x=x,
-            mean=mean,
-            until=until,
-            single=rows == 1,
-            state=start._replace(y=clipped),
-            measured=(np.full(rows, np.nan), np.full(rows, np.nan), np.full(rows, np.nan)),
-            converged=none(),
-            feasible=none(),
-            steps=zero(),
-            level=np.full(rows, "", dtype=object),
-            factorisations=zero(),
-            solved={},
-            most_passes=most_passes,
-            passes=[],
-        )
+        return Progress.of(x, mean, start._replace(y=clipped), until, most_passes)
 
     def _rows(self, progress: Progress, level: Level) -> Ints:
         left = np.flatnonzero(~progress.converged)
         if level.rows is Rows.LEFT:
             return left
         if level.rows is Rows.STRANDED:
+            left = left[~progress.feasible[left]]  # those have something that a restart may not better
             return left if len(left) and not self.rowwise.available else left[:0]
         done = np.flatnonzero(progress.converged)
         if level.rows is Rows.CONVERGED:
@@ -281,7 +189,7 @@ class Driver:
             Rows.FAR,
         )  # what the row stands at is kept until it is bettered
         progress.converged[rows] = False
-        progress.feasible[rows] = level.rows is Rows.FAR
+        progress.feasible[rows] |= level.rows is Rows.FAR
         confirmed = np.zeros(len(progress.x), dtype=bool)
         if level.probe:
             settled = rows[self._cannot_gain(progress, rows)]
@@ -406,7 +314,8 @@ class Driver:
         """The interior-point method for what is left, each row from the best point that is known of it."""
         if not self.rowwise.available:
             return
-        starts = self.full(progress.state.take(rows)) if self.calibration.warm else None
+        warm = self.calibration.warm or progress.most_passes > 0
+        starts = self.full(progress.state.take(rows)) if warm else None
         found = self.rowwise.solve(progress.x[rows], starts, thorough=False, go_on=lambda: not progress.late)
         progress.factorisations[rows] += found.iterations
         ok = found.ok
@@ -426,7 +335,7 @@ class Driver:
     def _keep(
         self, progress: Progress, rows: Ints, state: State, name: str, measured: Sequence[Array]
     ) -> None:
-        self._write(progress, rows, state, measured)
+        progress.write(rows, state, measured)
         progress.converged[rows] = True
         progress.level[rows] = name
 
@@ -438,15 +347,10 @@ class Driver:
             return
         unknown = rows[np.isnan(progress.measured[0][rows])]
         before = progress.state.take(unknown)
-        self._write(progress, unknown, before, self.measure(progress.x[unknown], before.y))
+        progress.write(unknown, before, self.measure(progress.x[unknown], before.y))
         measured = self.measure(progress.x[rows], tried.y)
         better = np.maximum(*measured[1:]) < np.maximum(*(part[rows] for part in progress.measured[1:]))
-        self._write(progress, rows[better], tried.take(better), [m[better] for m in measured])
-
-    @staticmethod
-    def _write(progress: Progress, rows: Ints, state: State, measured: Sequence[Array]) -> None:
-        for part, now in zip((*progress.state, *progress.measured), (*state, *measured), strict=True):
-            part[rows] = now
+        progress.write(rows[better], tried.take(better), [m[better] for m in measured])
 
     def measure(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
         """Cost, largest |equality| and largest violation of any other constraint, by row."""

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.device import DeviceProgram, on_device
-from feasibly.answer.driver import Driver, Found
+from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
+from feasibly.answer.progress import Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW, Level
@@ -346,10 +347,14 @@ class Ladder:
         verdicts: list[AnswerOutcome | None] = [None] * len(x)
         factorisations = np.zeros(len(x), dtype=np.int64)
         left = np.concatenate([inside[~fine], np.flatnonzero(outside)])
-        if len(left):
-            starts = self._starts(x, belief, found, ~fine, outside) if self.driver.calibration.warm else None
+        if len(left) and self.driver.rowwise.available:
+            starts = self._starts(x, belief, found, ~fine, outside)
             verdicts, factorisations = self._solve(x, left, starts, point)
             level[[i for i in left if verdicts[i] is None]] = "solver"
+        elif len(left):  # nobody can solve these: the others have their answers all the same
+            point.y[inside[~fine]] = found.y[~fine]
+            for i in left:
+                verdicts[i] = AnswerOutcome.UNSOLVED
 
         def duals() -> Duals:
             every = np.ones(len(kept), dtype=bool)
@@ -361,8 +366,10 @@ class Ladder:
         )
 
     def _starts(self, x: Array, belief: Belief, found: Found, unfinished: Mask, outside: Mask) -> Point:
-        """Where the solver begins: what the iteration ended at, or the belief with predicted multipliers."""
-        state = self.driver.start(x[outside], belief.mean[outside])
+        """Where the solver begins: the best point met, or the belief with predicted multipliers where that pays."""
+        c = self.driver.calibration
+        mean = belief.mean[outside] if c.warm else np.full_like(belief.mean[outside], np.nan)
+        state = self.driver.start(x[outside], mean)
         parts = self.driver.full(found.state.take(unfinished)), self.driver.full(state)
         joined = [
             np.concatenate([getattr(p.duals, n) for p in parts])

@@ -93,7 +93,7 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
             return (at[0].count < most) & ~jnp.all(at[1])
 
         unknown = jnp.full_like(mean[0], jnp.inf)
-        first = Carry(begin, (unknown, unknown, unknown), jnp.asarray(jnp.inf), jnp.asarray(0))
+        first = Carry(begin, (unknown, unknown), jnp.asarray(jnp.inf), jnp.asarray(0))
         last, settled = jax.lax.while_loop(unfinished, step, (first, done))
         off = broken(inverse, x, last.state.y)
         return Rested(last.state, off if proximal else jnp.where(settled, off, jnp.maximum(off, 1.0)))

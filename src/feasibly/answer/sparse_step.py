@@ -15,6 +15,7 @@ from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
 from feasibly.answer.step import SLOWEST, Residuals, State
+from feasibly.arrays import padded
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 
@@ -79,7 +80,7 @@ class SparseIteration:
     ) -> tuple[State, Residuals]:
         s, free = self._settings, operator.free
         y, nu, lam, active = (np.array(part) for part in state)
-        costs = [np.full(len(x), np.inf)] * 3
+        costs = [np.full(len(x), np.inf)] * 2
         for _ in range(steps):
             outside = ~operator.base
             lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
@@ -92,7 +93,7 @@ class SparseIteration:
             )
             if proximal and np.isfinite(before).all() and np.all(broken < 1.0):
                 break
-            costs = [cost, *costs[:2]]
+            costs = [cost, costs[0]]
             if proximal:
                 r = r + operator.precision * (y - mean)[:, free]
             step, found, active = self._solve(operator, g, a, r, lam, active, rounds)
@@ -115,7 +116,7 @@ class SparseIteration:
         bounds = c.bounds
         width = next(w for w in WIDTHS if w >= len(x))
         with double():
-            parts = self._residuals(*(_filled(part, width) for part in (x, y, nu, lam[:, bounds:])))
+            parts = self._residuals(*(padded(part, width) for part in (x, y, nu, lam[:, bounds:])))
         cost, g, h, slope = (np.asarray(part)[: len(x)] for part in parts)
         a = np.concatenate([self._floor - y[:, c.lower], y[:, c.upper] - self._ceiling, h], axis=1)
         slope = np.array(slope)
@@ -216,12 +217,6 @@ def _compile(problem: Problem, candidates: Candidates) -> Callable[..., Any]:
 
     rows_last = jax.vmap(look, in_axes=-1, out_axes=-1)
     return jax.jit(lambda x, y, nu, lam: tuple(part.T for part in rows_last(x.T, y.T, nu.T, lam.T)))
-
-
-def _filled(rows: Array, width: int) -> Array:
-    return (
-        np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)]) if len(rows) < width else rows
-    )
 
 
 def _worst(residuals: Array) -> Array:

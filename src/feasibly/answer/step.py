@@ -61,8 +61,8 @@ class Carry(NamedTuple):
     """What one step hands to the next."""
 
     state: State
-    costs: tuple[Any, Any, Any]
-    """Costs at the last three points, the newest first."""
+    costs: tuple[Any, Any]
+    """Costs at the last two points, the newest first."""
     broken: Any
     """The largest violation over its tolerance, over all rows, at the last point looked at."""
     count: Any
@@ -212,7 +212,7 @@ def take_step(
     broken = jnp.maximum(
         _worst(g) / settings.equality_tolerance, _worst(jnp.maximum(a, 0.0)) / settings.inequality_tolerance
     )
-    return Carry(moved, (cost, *carry.costs[:2]), jnp.max(broken), carry.count + 1)
+    return Carry(moved, (cost, carry.costs[0]), jnp.max(broken), carry.count + 1)
 
 
 def _worst(residuals: Any) -> Any:
@@ -246,16 +246,16 @@ def _compile(
             return take_step(pieces, inverse, x, mean, carry, proximal, rounds, flips, settings)
 
         def unfinished(carry: Carry) -> Any:
-            now, before, _ = carry.costs
+            now, before = carry.costs
             rested = jnp.all(_relative(now, before) < rest) | (proximal & (carry.broken < 1.0))
             return (carry.count < steps) & ~rested
 
         unknown = jnp.full(y.shape[1], jnp.inf)
-        first = Carry(State(y, equality, lam, active), (unknown, unknown, unknown), jnp.inf, 0)
+        first = Carry(State(y, equality, lam, active), (unknown, unknown), jnp.inf, 0)
         last = jax.lax.while_loop(unfinished, step, first)
         state = last.state
         cost, g, h = jax.lax.optimization_barrier(pieces.values(x, state.y))
-        before, earlier, _ = last.costs
+        before, earlier = last.costs
         change, previous = _relative(cost, before), _relative(before, earlier)
         ratio = jnp.clip(change / jnp.maximum(previous, 1e-300), 0.0, SLOWEST)
         # One step alone says nothing about the next.

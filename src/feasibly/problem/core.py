@@ -6,7 +6,7 @@ min_y  objective(x, y)   s.t.  equality(x, y) = 0,  inequality(x, y) <= 0,  lowe
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.arrays import padded
+from feasibly.arrays import over_chunks
 from feasibly.precision import double, twin
 from feasibly.problem._bounds import Bounds, bounds_given
 from feasibly.problem.errors import Fault, ProblemError, is_spread
@@ -303,11 +303,7 @@ class Problem:
     @staticmethod
     def _run(evaluate: Callable[..., jax.Array], x: Array, y: Array) -> Array:
         with double():
-            parts = [
-                np.asarray(evaluate(_padded(x[rows]), _padded(y[rows])))[: rows.stop - rows.start]
-                for rows in _chunks(len(x))
-            ]
-        return np.concatenate(parts)
+            return over_chunks(evaluate, _SIZES, x, y)
 
     @functools.cached_property
     def _bounds_compiled(self) -> Callable[..., jax.Array]:
@@ -393,13 +389,3 @@ def _matrix(where: str, values: ArrayLike, width: int, faults: list[Fault]) -> A
     if matrix.ndim != 2 or matrix.shape[1] != width:
         faults.append(Fault(where, f"expected shape (rows, {width}), got {matrix.shape}"))
     return matrix
-
-
-def _chunks(rows: int) -> Iterator[slice]:
-    for first in range(0, rows, _SIZES[-1]):
-        yield slice(first, min(first + _SIZES[-1], rows))
-
-
-def _padded(rows: Array) -> Array:
-    """Repeat the last row up to the next size, so that few shapes are ever compiled."""
-    return padded(rows, next(size for size in _SIZES if size >= len(rows)))
