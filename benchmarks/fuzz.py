@@ -22,7 +22,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,8 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="feasibly-fuzz-") as folder:
+    out = args.out.absolute() if args.out else None
+    with tempfile.TemporaryDirectory(prefix="feasibly-fuzz-") as folder, standing_in(Path(folder) / "here"):
         home = Home(Path(folder))
         if args.only:
             kind, _, number = args.only.partition(":")
@@ -195,13 +196,21 @@ def main() -> None:
         found = campaign(home, args)
         if home.client is not None:
             home.client.__exit__(None, None, None)
-    if args.out is not None:
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if out is not None:
+        out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(
         json.dumps(
             {key: found[key] for key in ("cases", "outcomes", "slowest_seconds", "findings")}, indent=1
         )
     )
+
+
+@contextlib.contextmanager
+def standing_in(folder: Path) -> Iterator[None]:
+    """A folder of its own to run commands in: one that takes a nonsense word for a path writes here and not there."""
+    folder.mkdir()
+    with contextlib.chdir(folder):
+        yield
 
 
 def campaign(home: Home, args: argparse.Namespace) -> dict[str, Any]:
