@@ -207,6 +207,7 @@ def _change(before: dict[str, float], after: dict[str, float], name: str) -> flo
 
 def fuzz(server: Server, name: str, count: int) -> dict[str, Any]:
     """Requests that are wrong in every way that comes to mind; none may be the server's fault."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.serve.nonsense import nonsense
 
     generator = random.Random(5)

@@ -14,9 +14,10 @@ Two rules keep both worlds apart (each was learnt from a wrong number):
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import jax
@@ -24,33 +25,34 @@ import jax
 R = TypeVar("R")
 
 
-_turns: list[threading.RLock] = []
-
-
-def double() -> AbstractContextManager[Any]:
-    """A context in which JAX computes in float64."""
-    return _in_turn() if _turns else jax.enable_x64(True)
-
-
-def take_turns() -> None:
-    """From now on, one thread at a time runs compiled code.
-
-    XLA on a machine with few cores can wait for itself for ever when two threads run programs with loops at once
-    (seen on two). Whoever answers from several threads calls this first; the blocks inside `double()` are short.
-    """
-    if not _turns:
-        _turns.append(threading.RLock())
-
-
-def turn() -> AbstractContextManager[Any]:
-    """The same turns for what is computed in single precision."""
-    return _turns[0] if _turns else nullcontext()
+_turn = threading.RLock()
 
 
 @contextmanager
-def _in_turn() -> Iterator[None]:
-    with _turns[0], jax.enable_x64(True):
+def double() -> Iterator[None]:
+    """A context in which JAX computes in float64, one thread at a time (see `turn`)."""
+    with _turn, jax.enable_x64(True):
         yield
+
+
+def turn() -> AbstractContextManager[Any]:
+    """A context in which no other thread runs compiled code of ours; for what is computed in single precision.
+
+    XLA on a machine with few cores can wait for itself for ever when two threads run programs with loops at once (three
+    threads that call `predict` on two cores stand still within seconds). The blocks are short, and one program at a
+    time keeps such a machine busy.
+    """
+    return _turn
+
+
+def _renew() -> None:
+    """A forked process has one thread, and nobody in it who could give a lock back."""
+    global _turn
+    _turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def twin(function: Callable[..., R]) -> Callable[..., R]:

@@ -146,6 +146,8 @@ class Proxy:
     ) -> Answer:
         """Answer each row of `x`: shape `(rows, n_inputs)`, or one input of shape `(n_inputs,)`.
 
+        Threads may call it at the same time; they take turns in compiled code.
+
         Args:
             x: inputs in the problem's units. A JAX array of rows stays on its device, and so do `conditioned` answers.
             answer: `mean`, `svp`, `conditioned`, `polished`, `solved`, or `auto`.

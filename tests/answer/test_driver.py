@@ -21,6 +21,7 @@ from feasibly.answer.schedule import (
     Mode,
     Start,
     passes,
+    shared_part,
 )
 from feasibly.answer.settings import Settings
 from feasibly.measure.metrics import measure_rows
@@ -113,6 +114,21 @@ def test_nothing_is_begun_after_the_time_given():
         assert found.steps.max() == 0
         assert found.factorisations.max() == 0
         assert np.all(np.isfinite(found.y))
+
+
+@pytest.mark.parametrize("rows", [6, 40])
+def test_so_many_passes_and_no_more(rows):
+    proxy, data = trained("grid6")
+    driver = changed(proxy)
+    x = np.repeat(unseen(proxy, data, 10)[0], 4, axis=0)[:rows]
+    usual = driver.run(x, rough(data, rows), shared_part(CONDITIONED))
+    for most in (1, 3):
+        found = driver.run(x, rough(data, rows), shared_part(CONDITIONED, most))
+        plan = passes(driver.settings, rows, Mode.PROXIMAL, Start.BELIEF)[:most]
+        shared = found.level != "overruled"
+        assert found.steps[shared].max() <= sum(one.steps for one in plan) * len(driver.calibration.centres)
+        assert found.converged.sum() <= usual.converged.sum()
+    assert (found.steps < usual.steps).any()
 
 
 @pytest.mark.parametrize("rows", [1, 6, 40])

@@ -249,7 +249,8 @@ class Driver:
             reached = index * usual + (
                 number if len(plan) == usual or not number else usual - len(plan) + number
             )
-            if not len(left) or (number and progress.late) or reached >= progress.most_passes:
+            enough = reached >= progress.most_passes or reached - index * usual >= level.most_passes
+            if not len(left) or (number and progress.late) or enough:
                 break
             began = time.process_time()
             state, residuals = self.iteration.run(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from feasibly.answer.settings import Settings
@@ -53,6 +54,8 @@ class Level:
     probe: bool = False
     """Whether a few steps in optimal mode, on the first operator, are all: a row that would gain less than
     `Settings.probe_tolerance` by them stands as it is, and what they came to is dropped."""
+    most_passes: float = math.inf
+    """Over each operator: whoever answers many at once lets nobody wait for the last rows to converge."""
 
 
 _SHARED = Level("shared", Rows.LEFT, By.SHARED, Mode.PROXIMAL, Start.BELIEF)
@@ -84,9 +87,10 @@ SHARED_OPTIMAL = (_FROM_BELIEF,)
 """The same in optimal mode, for labels whose multipliers are wanted."""
 
 
-def shared_part(schedule: tuple[Level, ...]) -> tuple[Level, ...]:
+def shared_part(schedule: tuple[Level, ...], most_passes: float = math.inf) -> tuple[Level, ...]:
     """The levels that cost every row about the same: no solver, and nothing that stands in for it."""
-    return tuple(level for level in schedule if level.by is not By.ROW and level.rows is not Rows.STRANDED)
+    shared = (level for level in schedule if level.by is not By.ROW and level.rows is not Rows.STRANDED)
+    return tuple(replace(level, most_passes=most_passes) for level in shared)
 
 
 class Pass(NamedTuple):

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
-from feasibly.precision import take_turns
 from feasibly.problem.errors import FeasiblyError
 from feasibly.serve.limits import Limits
 from feasibly.serve.pieces import join, put, split
@@ -120,7 +119,6 @@ class Batcher:
 
     def start(self) -> None:
         """Begin to answer."""
-        take_turns()
         for thread in self._threads:
             thread.start()
 

@@ -42,6 +42,8 @@ class Meters(Watch):
         self.loaded = Gauge(
             "feasibly_model_ready", "Whether a model can be asked.", ("model",), registry=here
         )
+        self._outcomes: dict[tuple[str, str, str], Counter] = {}
+        """Found once: looking a counter up by its labels takes longer than counting."""
         self._phases = {phase: self.seconds.labels(phase) for phase in PHASES}
 
     def batch(self, model: Answering, rows: int, seconds: float) -> None:
@@ -58,7 +60,10 @@ class Meters(Watch):
         """Count rows by what became of them."""
         pairs = Tally(zip(answer.rung, answer.outcome, strict=True))
         for (rung, outcome), count in pairs.items():
-            self.rows.labels(model, rung, outcome.name).inc(count)
+            labels = (model, rung, outcome.name)
+            if labels not in self._outcomes:
+                self._outcomes[labels] = self.rows.labels(*labels)
+            self._outcomes[labels].inc(count)
 
     def text(self) -> bytes:
         """The exposition format."""
