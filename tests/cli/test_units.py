@@ -15,8 +15,9 @@ from feasibly._cli.files import FileError
 from feasibly._cli.gridtables import write_grid_tables
 from feasibly._cli.units import input_columns, with_units
 from feasibly.cli import app
+from feasibly.problem.acopf import acopf
 from feasibly.problem.core import Problem
-from feasibly.problem.families import load_problem
+from feasibly.problem.families import grid_of, load_problem
 from feasibly.solve.nlp import solve
 from tests.grids import GRID3
 
@@ -58,6 +59,9 @@ def test_answers_carry_their_units(problem: Problem) -> None:
         "std_pg_1": np.full(2, 0.1),
         "p_from_1": np.full(2, 0.5),
         "loading_1": np.ones(2),
+        "price_losses_2": np.ones(2),
+        "reactive_price_2": np.ones(2),
+        "price_limit": np.ones(2),
     }
     found = with_units(problem, columns)
     assert found["pg_1_mw"].tolist() == [100.0, 100.0]
@@ -65,7 +69,8 @@ def test_answers_carry_their_units(problem: Problem) -> None:
     assert found["vm_1_pu"].tolist() == [1.0, 1.0]
     assert found["std_pg_1_mw"].tolist() == pytest.approx([10.0, 10.0])
     assert found["p_from_1_mw"].tolist() == [50.0, 50.0]
-    assert {"objective", "loading_1_percent"} <= set(found)
+    assert {"objective", "loading_1_percent", "price_losses_2_per_mwh"} <= set(found)
+    assert {"reactive_price_2_per_mvarh", "price_limit"} <= set(found)
     assert not set(problem.output_names) & set(found)
 
 
@@ -87,6 +92,32 @@ def test_a_grid_as_three_tables(problem: Problem, tmp_path: Path) -> None:
     with paths[0].open(newline="") as file:
         made = sum(float(line["p_mw"]) for line in csv.DictReader(file))
     assert made == pytest.approx(140.0 + lost, abs=1e-5)
+
+
+def test_a_branch_is_loaded_by_the_limit_that_it_has(problem: Problem, tmp_path: Path) -> None:
+    """A limit on current loads a branch by its current, which a limit on power at 1 p.u. would understate below it."""
+    grid = grid_of(problem)
+    assert grid is not None
+    by_current = acopf(replace(grid, rate=np.full_like(grid.rate, np.inf), current=grid.rate))
+    x, y = problem.nominal[None], np.tile(problem.start, (1, 1))
+    y[0, problem.blocks["vm"]] = [0.9, 1.0, 1.0]
+    y[0, problem.blocks["va"]] = [0.0, -0.1, -0.1]
+    lines = []
+    for i, kind in enumerate((problem, by_current)):
+        (tmp_path / str(i)).mkdir()
+        prices = np.full((1, 3), 20.0), np.zeros((1, 3))
+        paths = write_grid_tables(tmp_path / str(i), kind, x, y, {}, prices)
+        with paths[2].open(newline="") as file:
+            lines.append(list(csv.DictReader(file))[0])
+        with paths[1].open(newline="") as file:
+            assert [line["price_per_mwh"] for line in csv.DictReader(file)] == ["20"] * 3
+    power, current = lines
+    assert power["limit_mva"] == current["limit_mva"] == "70"
+    assert float(power["loading_from_percent"]) == pytest.approx(
+        100.0 * np.hypot(float(power["p_from_mw"]), float(power["q_from_mvar"])) / 70.0
+    )
+    assert float(current["loading_from_percent"]) == pytest.approx(float(power["loading_from_percent"]) / 0.9)
+    assert float(current["loading_to_percent"]) == pytest.approx(float(power["loading_to_percent"]))
 
 
 def test_a_file_without_costs_is_shown_and_its_template_filled_in(tmp_path: Path) -> None:

@@ -18,9 +18,17 @@ Array = NDArray[np.float64]
 
 
 def write_grid_tables(
-    folder: Path, problem: Problem, x: Array, y: Array, ids: dict[str, NDArray[Any]]
+    folder: Path,
+    problem: Problem,
+    x: Array,
+    y: Array,
+    ids: dict[str, NDArray[Any]],
+    prices: tuple[Array, Array] | None = None,
 ) -> list[Path]:
     """Write `generators.csv`, `buses.csv` and `branches.csv`; every line carries the row (from 1) and its ids.
+
+    A branch whose current is limited has that limit as the apparent power at 1 p.u. `prices` (active, reactive, a
+    column a bus) stand with the buses.
 
     Raises:
         FileError: the problem is no grid.
@@ -31,9 +39,9 @@ def write_grid_tables(
     rows, base = len(y), grid.base_mva
     power, blocks = y * base, problem.blocks
     flows = compute_flows(problem, grid, x, y)
-    limit = ratings(problem, grid, x) * base
+    limit = np.minimum(ratings(problem, grid, x), grid.current) * base
     limit = np.where(np.isfinite(limit), limit, np.nan)
-    ends = [base * np.hypot(p, q) for p, q in ((flows.p_from, flows.q_from), (flows.p_to, flows.q_to))]
+    priced = {} if prices is None else {"price_per_mwh": prices[0], "reactive_price_per_mvarh": prices[1]}
     tables: dict[str, tuple[int, dict[str, Any]]] = {
         "generators": (grid.n_generators, {
             "generator": grid.gen_id, "bus": grid.bus_id[grid.gen_bus],
@@ -44,12 +52,13 @@ def write_grid_tables(
         "buses": (grid.n_buses, {
             "bus": grid.bus_id, "vm_pu": y[:, blocks["vm"]], "va_degree": np.rad2deg(y[:, blocks["va"]]),
             "min_vm_pu": grid.vmin, "max_vm_pu": grid.vmax,
+            **priced,
         }),
         "branches": (grid.n_branches, {
             "branch": grid.branch_id, "from_bus": grid.bus_id[grid.branch_from], "to_bus": grid.bus_id[grid.branch_to],
             "p_from_mw": flows.p_from * base, "q_from_mvar": flows.q_from * base,
             "p_to_mw": flows.p_to * base, "q_to_mvar": flows.q_to * base, "limit_mva": limit,
-            "loading_from_percent": 100.0 * ends[0] / limit, "loading_to_percent": 100.0 * ends[1] / limit,
+            "loading_from_percent": flows.loading_from, "loading_to_percent": flows.loading_to,
         }),
     }  # fmt: skip
     written = []

@@ -100,7 +100,8 @@ def predict(
         meter.turn_to(f"writing {out}")
         ids = kept_columns(proxy.problem, table)
         if tables is not None:
-            write_grid_tables(tables, proxy.problem, x, found.y, ids)
+            priced = None if found.duals is None else (found.prices, found.reactive_prices)
+            write_grid_tables(tables, proxy.problem, x, found.y, ids, priced)
         answers = columns(found, std=std, duals=duals, grid=prices)
         write_table(out, ids | (dict(answers) if per_unit else with_units(proxy.problem, answers)))
     summary = {

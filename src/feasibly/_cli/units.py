@@ -19,6 +19,8 @@ KEPT = ("id", "row", "name", "scenario", "time", "timestamp", "date", "datetime"
 
 _POWERS = {"pd": "mw", "qd": "mvar", "pg": "mw", "qg": "mvar", "pdc_from": "mw", "pdc_to": "mw", "qdc_from": "mvar",
            "qdc_to": "mvar", "plink": "mw", "qlink": "mvar", "reserve": "mw", "rating": "mva"}  # fmt: skip
+_PRICES = {"price": "per_mwh", "price_energy": "per_mwh", "price_losses": "per_mwh", "price_congestion": "per_mwh",
+           "reactive_price": "per_mvarh"}  # fmt: skip
 _FLOWS = {"p_from": "mw", "q_from": "mvar", "p_to": "mw", "q_to": "mvar"}
 
 
@@ -54,7 +56,7 @@ def output_units(problem: Problem) -> dict[str, tuple[str, float]]:
 def with_units(problem: Problem, columns: Mapping[str, NDArray[Any]]) -> Columns:
     """Columns of answers in MW, Mvar, degrees and per unit of voltage, each with its unit in its name.
 
-    Multipliers, the objective and the largest violations stay as they are.
+    Multipliers, the objective (currency per hour) and the largest violations (per unit) stay as they are.
     """
     grid = grid_of(problem)
     if grid is None:
@@ -71,6 +73,8 @@ def with_units(problem: Problem, columns: Mapping[str, NDArray[Any]]) -> Columns
             found[f"{head}_{named}"] = values * factor
         elif (flow := name.rpartition("_")[0]) in _FLOWS:
             found[f"{name}_{_FLOWS[flow]}"] = values * grid.base_mva
+        elif flow in _PRICES and name != "price_limit":
+            found[f"{name}_{_PRICES[flow]}"] = values
         elif flow == "loading":
             found[f"{name}_percent"] = values
         else:

@@ -27,8 +27,15 @@ class Flows:
     """Active power into the branch at its to end."""
     q_to: Array
     """Reactive power into the branch at its to end."""
-    loading: Array
-    """Share of the tightest limit at the more loaded end, in per cent; NaN where a branch has no limit."""
+    loading_from: Array
+    """Share of the tightest limit, of apparent power or current, at the from end in per cent; NaN without a limit."""
+    loading_to: Array
+    """The same at the to end."""
+
+    @property
+    def loading(self) -> Array:
+        """At the more loaded end."""
+        return np.maximum(self.loading_from, self.loading_to)
 
 
 def voltages(problem: Problem, y: Array) -> Complex:
@@ -63,15 +70,14 @@ def compute_flows(problem: Problem, grid: Grid, x: Array, y: Array) -> Flows:
     at_from, at_to = v[:, grid.branch_from], v[:, grid.branch_to]
     from_end = on * at_from * np.conj(y_ff * at_from + y_ft * at_to)
     to_end = on * at_to * np.conj(y_tf * at_from + y_tt * at_to)
+    unlimited = ~(np.isfinite(grid.rate) | np.isfinite(grid.current))
     shares = []
     for power, voltage in ((from_end, at_from), (to_end, at_to)):
         size = np.abs(power)
         # An infinite limit leaves a share of zero, which says nothing of a branch without any limit.
-        shares += [size / ratings(problem, grid, x), size / (np.abs(voltage) * grid.current)]
-    loading = 100.0 * np.max(shares, axis=0)
-    unlimited = ~(np.isfinite(grid.rate) | np.isfinite(grid.current))
-    loading = np.where(unlimited, np.nan, loading)
-    return Flows(from_end.real, from_end.imag, to_end.real, to_end.imag, loading)
+        share = np.maximum(size / ratings(problem, grid, x), size / (np.abs(voltage) * grid.current))
+        shares.append(np.where(unlimited, np.nan, 100.0 * share))
+    return Flows(from_end.real, from_end.imag, to_end.real, to_end.imag, *shares)
 
 
 _COMPONENTS = {

@@ -43,9 +43,14 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "warm_start_slack_bound_frac": 1e-4,
         "warm_start_mult_bound_push": 1e-4,
     },
+    "raised": {},
     "other": {"mu_strategy": "adaptive", "nlp_scaling_method": "none", "bound_push": 0.1, "bound_frac": 0.1},
 }
-"""From the problem's first guess; from a given point; from the first guess by another road."""
+"""From the problem's first guess; from a given point; from above the first guess; from it by another road."""
+
+_RAISED = 0.25
+"""Share of the way from the first guess to its upper bound: a grid whose voltages may be anything falls to nothing
+from below its operating point, and does not from above."""
 
 _QUIET = {"print_time": False, "show_eval_warnings": False, "error_on_fail": False, "calc_lam_p": False}
 
@@ -64,7 +69,7 @@ class Ipopt:
         return Ranges(self.model)
 
     def attempt(self, kind: str, x: Array, start: Point | None = None) -> Attempt:
-        """Solve one row: `kind` is `cold`, `other`, or `warm` with a start.
+        """Solve one row: `kind` is `cold`, `raised`, `other`, or `warm` with a start.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed meanwhile.
@@ -75,6 +80,9 @@ class Ipopt:
         arguments = {
             "p": x, "lbx": lower, "ubx": upper, "lbg": row_lower, "ubg": row_upper, "x0": model.start,
         }  # fmt: skip
+        if kind == "raised":
+            room = np.where(np.isfinite(lower) & np.isfinite(upper), upper - model.start, 0.0)
+            arguments["x0"] = model.start + _RAISED * np.maximum(room, 0.0)
         if start is not None:
             arguments["x0"] = np.clip(start.y, lower, upper)
             arguments["lam_g0"] = self._ranges.join(start.duals.equality, start.duals.inequality)

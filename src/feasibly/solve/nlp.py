@@ -124,7 +124,9 @@ class Solver:
            curve upwards, then IPOPT from the nominal solution;
         4. IPOPT cold; 5. IPOPT cold with other settings.
 
-        A row is `INFEASIBLE` as soon as two of these say so.
+        A row is `INFEASIBLE` as soon as two of these say so. Where the nominal input has no solution (or is being
+        solved), all there is are cold starts: one more, from further up, and the least infeasible point near the first
+        guess if they only broke down; three have to agree then.
 
         Args:
             x: the input, `(n_inputs,)`.
@@ -145,7 +147,7 @@ class Solver:
         for attempt in self._quietly(self._attempts(x, start, thorough)):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
-            if outcomes.count(Outcome.INFEASIBLE) == _ENOUGH:
+            if outcomes.count(Outcome.INFEASIBLE) == _ENOUGH + (self._nominal_point() is None):
                 break
             if not attempt.outcome.ok:
                 continue
@@ -216,8 +218,14 @@ class Solver:
                 yield self._ipopt.attempt("warm", x, nominal)
         if not thorough:
             return
-        yield self._ipopt.attempt("cold", x)
-        yield self._ipopt.attempt("other", x)
+        outcomes = []
+        for kind in ("cold", "other") if nominal is not None else ("cold", "raised", "other"):
+            attempt = self._ipopt.attempt(kind, x)
+            outcomes.append(attempt.outcome)
+            yield attempt
+        if nominal is None and Outcome.INFEASIBLE not in outcomes:
+            if self._feasibility.is_infeasible(x, self.model.start):
+                yield Attempt(attempt.point, Outcome.INFEASIBLE, 0)
 
     @staticmethod
     def _quietly(attempts: Iterator[Attempt]) -> Iterator[Attempt]:
