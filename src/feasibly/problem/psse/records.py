@@ -38,6 +38,8 @@ _ESSENTIAL = ("bus", "load", "fixed shunt", "generator", "branch", "transformer"
 """Sections that a file always ends, also where they are empty."""
 
 _TOKEN = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,\s'"/]+))?\s*""")
+_END = re.compile(r"END\s+OF\s+(.+?)\s+DATA", re.IGNORECASE)
+_BEGIN = re.compile(r"BEGIN\s+(.+?)\s+DATA", re.IGNORECASE)
 _QUOTED = re.compile(r"""('[^']*'|"[^"]*")""")
 
 
@@ -99,6 +101,7 @@ def split(text: str, name: str) -> RawFile:
     found = RawFile(*_heading(lines[0][1], name), {})
     order = ORDER[found.revision]
     place, current = 0, list[Record]()
+    begun: tuple[int, str] | None = None
     for i, line in lines[3:]:
         body = _strip(line)
         first = body.strip()
@@ -106,6 +109,11 @@ def split(text: str, name: str) -> RawFile:
             break
         if re.fullmatch(r"0[\s,]*", first):
             said = _label(line)
+            if current and begun is not None and said is not None and _section(begun[1]) != said:
+                what = f"line {begun[0]} begins {begun[1]!r} data, and line {i} ends them as {said} data; mend one"
+                raise FeasiblyError(f"{name} cannot be read as a grid: {what}")
+            opens = _BEGIN.search(line)
+            begun = None if opens is None else (i, opens.group(1))
             if not current and ((said is not None and said not in order) or place >= len(order)):
                 continue  # an empty section of a later revision
             if said is not None and said in order:
@@ -134,10 +142,13 @@ def split(text: str, name: str) -> RawFile:
 
 def _label(line: str) -> str | None:
     """The section that a line `0 / END OF ... DATA` says it ends."""
-    said = re.search(r"END\s+OF\s+(.+?)\s+DATA", line, re.IGNORECASE)
-    if said is None:
-        return None
-    words = said.group(1).upper()
+    said = _END.search(line)
+    return None if said is None else _section(said.group(1))
+
+
+def _section(label: str) -> str | None:
+    """The section that is called so."""
+    words = label.upper()
     return next((section for part, section in _LABELS if part in words), None)
 
 
