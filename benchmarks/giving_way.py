@@ -2,9 +2,9 @@
 
     python benchmarks/giving_way.py FILE ...
 
-Every limit (generation, voltage, flow, angle) may be exceeded, the power balance may not, and the sum of what is exceeded
-(per unit) is made as small as can be. Above zero there is no solution near the point that was found; what is exceeded
-there says which limits are at odds.
+Every limit (generation, voltage, flow, angle) may be exceeded, the power balance may not, and the sum of what is
+exceeded (per unit) is made as small as can be. Above zero there is no solution near the point that was found; what is
+exceeded there says which limits are at odds.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _PULL = 1e-7
 
 
 def relaxed(problem: fb.Problem) -> fb.Problem:
-    """The problem of `(y, above, below, beyond)`: outputs leave their bounds by `above - below`, inequalities are at most
-    `beyond`. What a convention fixes (angles of references) stays."""
+    """The problem of `(y, above, below, beyond)`, in which only the balance and the references' angles must hold.
+
+    Outputs leave their bounds by `above - below`, voltages not below nothing; inequalities are at most `beyond`.
+    """
     n, count = problem.n_outputs, problem.n_inequalities
     soft = np.zeros(n, dtype=bool)
     for block in WORDS:
@@ -37,6 +39,9 @@ def relaxed(problem: fb.Problem) -> fb.Problem:
     soft &= np.isfinite(problem.lower) | np.isfinite(problem.upper)
     places = np.flatnonzero(soft)
     k = len(places)
+    below = np.full(k, np.inf)
+    voltage = (places >= problem.blocks["vm"].start) & (places < problem.blocks["vm"].stop)
+    below[voltage] = np.maximum(problem.lower[places[voltage]], 0.0)
 
     def at(z: Any) -> Any:
         return z[:n].at[places].add(z[n : n + k] - z[n + k : n + 2 * k])
@@ -48,12 +53,14 @@ def relaxed(problem: fb.Problem) -> fb.Problem:
     return fb.Problem(
         objective,
         np.concatenate([problem.lower, np.zeros(2 * k + count)]),
-        np.concatenate([problem.upper, np.full(2 * k + count, np.inf)]),
+        np.concatenate([problem.upper, np.full(k, np.inf), below, np.full(count, np.inf)]),
         equality=lambda x, z: problem.equality(x, at(z)),
         inequality=None if inequality is None else lambda x, z: inequality(x, at(z)) - z[n + 2 * k :],
         nominal=problem.nominal,
         box=(problem.nominal, problem.nominal),
-        start=np.concatenate([problem.start, np.full(2 * k + count, 0.1)]),
+        start=np.concatenate(
+            [problem.start, np.full(k, 0.1), np.minimum(0.1, 0.5 * below), np.full(count, 0.1)]
+        ),
         name=f"{problem.name}, limits giving way",
     )
 
@@ -83,7 +90,9 @@ def least(problem: fb.Problem, seconds: float = 120.0) -> dict[str, Any] | None:
         off = np.maximum(low, high)
         worst = int(np.argmax(off))
         if off[worst] > _SHOWN:
-            unit, base = ("p.u.", 1.0) if block == "vm" else ("MW" if block == "pg" else "Mvar", grid.base_mva)
+            unit, base = (
+                ("p.u.", 1.0) if block == "vm" else ("MW" if block == "pg" else "Mvar", grid.base_mva)
+            )
             bus = grid.bus_id[worst if block == "vm" else grid.gen_bus[worst]]
             found[words] = {"count": int((off > _SHOWN).sum()), "most": float(off[worst] * base), "unit": unit,
                             "side": "below" if low[worst] > high[worst] else "above", "bus": int(bus)}  # fmt: skip

@@ -1,11 +1,16 @@
 """pandapower's own networks: our optimum beside that of `runopp` and of PYPOWER, and how they differ.
 
-python benchmarks/pandapower_networks.py --out benchmarks/results/pandapower-networks.json [NAME ...]
+    python benchmarks/pandapower_networks.py               every net
+    python benchmarks/pandapower_networks.py case5 case9   these, the others as they were stored
+    python benchmarks/pandapower_networks.py --page        the page, from what is stored
 
 Two readings of every net: pandapower's (the external grid holds its voltage, ratings limit current), against
 `runopp`; and PYPOWER's (its voltage is free, ratings limit apparent power), against PYPOWER's `runopf` on the same
-arrays. Each net runs in a process of its own with a time limit, because an interior point method that wanders
-does not stop by itself.
+arrays. `runopp` starts flat as it does by default, from a power flow where it fails so, and with tight tolerances;
+PYPOWER with its default method, and where that fails with step control. Where `runopp` finds nothing, PYPOWER is also
+given pandapower's reading. Where nothing is found here, the least by which limits would have to give way is. Each net
+runs in a process of its own with a time limit, because an interior point method that wanders does not stop by itself.
+Writes benchmarks/results/pandapower-networks.json and .md.
 """
 
 from __future__ import annotations
@@ -16,7 +21,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ import feasibly as fb
 from feasibly.interop._pandapower_case import convert
 from feasibly.problem.families import grid_of
 from feasibly.report.machine import describe_machine
+from feasibly.solve.nlp import solve
 
 NETWORKS = (
     "case4gs", "case5", "case6ww", "case9", "case11_iwamoto", "case14", "case24_ieee_rts", "case30", "case_ieee30",
@@ -34,6 +39,9 @@ NETWORKS = (
     "mv_oberrhein", "simple_mv_open_ring_net", "create_cigre_network_hv", "create_cigre_network_mv",
     "create_cigre_network_lv", "create_kerber_dorfnetz", "ieee_european_lv_asymmetric",
 )  # fmt: skip
+OUT = Path(__file__).parent / "results" / "pandapower-networks.json"
+NOTES: dict[str, str] = {}
+"""What was found out about a net by hand."""
 TIGHT = {"PDIPM_COSTTOL": 1e-10, "PDIPM_GRADTOL": 1e-8, "PDIPM_COMPTOL": 1e-9, "OPF_VIOLATION": 1e-8}
 
 
@@ -42,40 +50,58 @@ def compare(name: str) -> dict[str, Any]:
     import pandapower as pp
     import pandapower.networks as networks
 
+    from giving_way import least, say
+
     logging.getLogger("pandapower").setLevel(logging.CRITICAL)
     net = getattr(networks, name)()
     row: dict[str, Any] = {"net": name, "buses": len(net.bus)}
     try:
         fixed = fb.from_pandapower(net)
     except fb.FeasiblyError as error:
-        return row | {"refused": str(error)}
-    row["ours"], row["ours_seconds"] = _ours(fixed)
-    for key, options in (("runopp", {}), ("runopp_tight", TIGHT | {"PDIPM_MAX_IT": 500})):
-        theirs, start = copy.deepcopy(net), time.perf_counter()
+        words = str(error).splitlines()
+        more = [f"and {len(words) - 3} more"] if len(words) > 3 else []
+        return row | {"refused": " ".join([*words[:3], *more])}
+    free = fb.from_pandapower(net, slack_voltage="free", flow_limit="power")
+    for key, problem in (("ours", fixed), ("ours_free", free)):
+        (found,) = solve(problem, problem.nominal[None])
+        row[key] = float(found.objective) if found.outcome.ok else None
+        row[f"{key}_outcome"] = found.outcome.name
+        if not found.outcome.ok:
+            row[f"{key}_why"] = say(least(problem))
+        print(json.dumps(row), flush=True)  # what is known should the time run out
+    tight = TIGHT | {"PDIPM_MAX_IT": 500}
+    for key, options in (("runopp", {}), ("runopp_from_power_flow", {"init": "pf"}), ("runopp_tight", tight)):
+        if key == "runopp_from_power_flow" and row["runopp"] is not None:
+            continue
+        if key == "runopp_tight" and row.get("runopp_from_power_flow") is not None:
+            options = options | {"init": "pf"}
+        theirs = copy.deepcopy(net)
         try:
             pp.runopp(theirs, numba=False, **options)
             row[key] = float(theirs.res_cost)
         except Exception as error:
-            row[key], row[f"{key}_says"] = None, str(error).strip()[:120]
-        row[f"{key}_seconds"] = time.perf_counter() - start
-    free = fb.from_pandapower(net, slack_voltage="free", flow_limit="power")
-    row["ours_free"], _ = _ours(free)
-    row["pypower"] = _pypower(net, free)
+            row[key], row[f"{key}_says"] = None, f"{type(error).__name__}: {str(error).strip()[:120]}"
+        print(json.dumps(row), flush=True)
+    row |= _pypower(net, free, "pypower", by_current=False)
+    print(json.dumps(row), flush=True)
+    if row["runopp"] is None and row.get("runopp_from_power_flow") is None:
+        row |= _pypower(net, fixed, "pypower_fixed", by_current=True)
     return row
 
 
-def _ours(problem: fb.Problem) -> tuple[float | None, float]:
-    data = fb.label(problem, problem.nominal[None], jobs=1)
-    return (float(data.objective[0]) if data.solved[0] else None), float(data.seconds[0])
+def _pypower(net: Any, problem: fb.Problem, key: str, *, by_current: bool) -> dict[str, Any]:
+    """PYPOWER on the same arrays, and how it got there.
 
-
-def _pypower(net: Any, problem: fb.Problem) -> float | None:
-    """PYPOWER on the same arrays; conductances of branches, which it has no column for, become shunts."""
+    Conductances of branches, which it has no column for, become shunts. Limits that mean "none" are given as what
+    PYPOWER takes for none, since squares of 1e9 drown everything else. It fails where no branch is rated, so one gets
+    a rating that nothing reaches; and it leaves out the cost of a generator that is the only one, so that one gets a
+    neighbour that stands still.
+    """
     import pypower.api as pypower
 
     grid = grid_of(problem)
     assert grid is not None
-    case = convert(net, free_slack=True)
+    case = convert(net, free_slack=not by_current)
     bus, gen = case.ppci["bus"][:, :13].real.copy(), case.ppci["gen"][:, :21].real.copy()
     branch = case.ppci["branch"][:, :13].real.copy()
     bus[:, 0] += 1
@@ -88,48 +114,145 @@ def _pypower(net: Any, problem: fb.Problem) -> float | None:
     np.add.at(shunt, grid.branch_to, grid.g_to + 1j * (grid.b_to - half))
     bus[:, 4] += shunt.real * base
     bus[:, 5] += shunt.imag * base
-    if not ((branch[:, 5] > 0.0) & (branch[:, 5] < 1e10)).any():
-        branch[0, 5] = 1e9  # PYPOWER fails where no branch is rated: one that nothing reaches
+    bus[:, 11], bus[:, 12] = grid.vmax, grid.vmin
+    total = base * np.abs(grid.pd + 1j * grid.qd).sum()
+    branch[(branch[:, 5] > 1e3 * total) | (branch[:, 5] >= 1e9), 5] = 0.0
+    if not branch[:, 5].any():
+        branch[0, 5] = 1e2 * total
+    for column, sign in ((3, 1.0), (4, -1.0), (8, 1.0), (9, -1.0)):
+        gen[sign * gen[:, column] >= 1e9, column] = sign * 1e10
     cost = np.zeros((len(gen), 7))
     cost[:, 0], cost[:, 3] = 2, 3
     cost[:, 4:] = grid.cost / np.array([base**2, base, 1.0])
+    if len(gen) == 1:
+        gen, cost = np.concatenate([gen, gen]), np.concatenate([cost, cost])
+        gen[1, [1, 2, 3, 4, 8, 9]] = 0.0
+        cost[1, 4:] = [0.0, 1.0, 0.0]
     whole = {"version": "2", "baseMVA": base, "bus": bus, "gen": gen, "branch": branch, "gencost": cost}
-    try:
-        options = pypower.ppoption(VERBOSE=0, OUT_ALL=0, OPF_FLOW_LIM=0)
-        result = pypower.runopf(whole, options)
-    except Exception:
-        return None
-    return float(result["f"]) if result["success"] else None
+    said = ""
+    for method, words in ((560, "as it is"), (565, "with step control")):
+        options = pypower.ppoption(
+            VERBOSE=0, OUT_ALL=0, OPF_FLOW_LIM=2 if by_current else 0, OPF_ALG=method, PDIPM_MAX_IT=300
+        )
+        try:
+            result = pypower.runopf(copy.deepcopy(whole), options)
+        except Exception as error:
+            said = f"{type(error).__name__}: {str(error)[:120]}"
+            continue
+        if result["success"]:
+            return {key: float(result["f"]), f"{key}_how": words}
+        said = "does not converge, nor with step control"
+    return {key: None, f"{key}_says": said}
+
+
+def differences(row: dict[str, Any]) -> dict[str, float]:
+    """Per cent by which our optimum lies above the others' of the same reading."""
+    found = {}
+    for key in ("runopp", "runopp_from_power_flow", "runopp_tight", "pypower", "pypower_fixed"):
+        ours = row.get("ours_free" if key == "pypower" else "ours")
+        if ours is not None and row.get(key) is not None:
+            found[f"percent_from_{key}"] = 100.0 * (ours - row[key]) / abs(row[key])
+    return found
+
+
+def remark(row: dict[str, Any]) -> str:
+    """What the numbers alone do not say."""
+    if "refused" in row:
+        return f"refused: {row['refused']}"
+    said = [row["failed"]] if "failed" in row else []
+    both = row.get("ours_why") == row.get("ours_free_why")
+    if "ours_why" in row:
+        said.append(row["ours_why"])
+    if "ours_free_why" in row:
+        said.append("in PYPOWER's reading too" if both else f"in PYPOWER's reading {row['ours_free_why']}")
+    if row.get("runopp_from_power_flow") is not None:
+        said.append("`runopp` from a power flow; it fails from its flat start")
+    elif row.get("ours") is not None and "runopp" in row and row["runopp"] is None:
+        beside = row.get("percent_from_pypower_fixed")
+        said.append("`runopp` does not converge, from a power flow either; PYPOWER on this reading " + (
+            f"differs by {beside:.0e} %" if beside is not None else "does not converge either"))  # fmt: skip
+    if row.get("pypower_how") == "with step control":
+        said.append("PYPOWER with step control; it fails without")
+    if row.get("ours_free") is not None and row.get("pypower", 0) is None:
+        said.append("PYPOWER " + row.get("pypower_says", "finds none"))
+    found = {
+        key: abs(row[key]) for key in ("percent_from_runopp_tight", "percent_from_pypower") if key in row
+    }
+    if any(value > 1e-3 for value in found.values()):
+        said.append(NOTES.get(row["net"], "NOT EXPLAINED"))
+    elif row["net"] in NOTES:
+        said.append(NOTES[row["net"]])
+    return "; ".join(said)
+
+
+def page(known: dict[str, Any]) -> str:
+    """The table of differences."""
+    rows = known["rows"]
+    lines = ["# pandapower's networks beside `runopp` and PYPOWER", "", f"Commit {known['commit']}; " + "".join([
+        "`benchmarks/pandapower_networks.py`. Costs as pandapower counts them; differences in per cent of the other's ",
+        "optimum. What both readings are, and why they differ, is told in [From pandapower](../pandapower.md)."]),
+        "", "| net | buses | here | `runopp` | difference | with tight tolerances | here, PYPOWER's reading | PYPOWER "
+        "| difference | remark |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in rows:
+        theirs = row.get("runopp") if row.get("runopp") is not None else row.get("runopp_from_power_flow")
+        key = (
+            "percent_from_runopp" if row.get("runopp") is not None else "percent_from_runopp_from_power_flow"
+        )
+        cells = [_cost(row, "ours"), "" if "refused" in row else _shown(theirs), _percent(row, key),
+                 _percent(row, "percent_from_runopp_tight"), _cost(row, "ours_free"),
+                 _cost(row, "pypower"), _percent(row, "percent_from_pypower")]  # fmt: skip
+        lines.append(f"| `{row['net']}` | {row.get('buses', '')} | {' | '.join(cells)} | {remark(row)} |")
+    return "\n".join([*lines, ""])
+
+
+def _cost(row: dict[str, Any], key: str) -> str:
+    return _shown(row[key]) if key in row else ""
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.8g}"
+
+
+def _percent(row: dict[str, Any], key: str) -> str:
+    return f"{row[key]:.0e}" if key in row else ""
 
 
 def main() -> None:
     """Every net in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", default=list(NETWORKS))
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds a net")
-    parser.add_argument("--one", action="store_true")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds a net")
+    parser.add_argument("--page", action="store_true", help="write the page of what is stored")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         print(json.dumps(compare(given.names[0])))
         return
-    rows = []
-    for name in given.names:
-        command = [sys.executable, __file__, "--one", name]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=given.limit, check=False)
-            found = done.stdout.strip().splitlines()
-            row = json.loads(found[-1]) if found else {"net": name, "failed": done.stderr[-300:]}
-        except subprocess.TimeoutExpired:
-            row = {"net": name, "failed": f"not done after {given.limit:.0f} s"}
-        for key, theirs in (("runopp", "runopp"), ("runopp_tight", "runopp_tight"), ("pypower", "pypower")):
-            ours = row.get("ours_free" if key == "pypower" else "ours")
-            if ours is not None and row.get(theirs):
-                row[f"percent_from_{key}"] = 100.0 * (ours - row[theirs]) / abs(row[theirs])
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-    if given.out:
-        given.out.write_text(json.dumps({"rows": rows, **describe_machine()}, indent=1) + "\n")
+    stored = json.loads(OUT.read_text()) if OUT.exists() else {"rows": []}
+    if not given.page:
+        machine = describe_machine()
+        rows = {row["net"]: row for row in stored["rows"] if len(given.names) < len(NETWORKS)}
+        for name in given.names:
+            command = [sys.executable, __file__, "--one", name]
+            more: dict[str, Any] = {}
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=given.limit, check=False
+                )
+                said, more = done.stdout, {"failed": done.stderr[-300:]} if done.returncode else {}
+            except subprocess.TimeoutExpired as late:
+                said = (late.stdout or b"").decode()
+                more = {"failed": f"not done after {given.limit:.0f} s; what is missing was not reached"}
+            found = said.strip().splitlines()
+            row = (json.loads(found[-1]) if found else {"net": name}) | more
+            rows[name] = row | differences(row)
+            print(json.dumps(rows[name]), flush=True)
+            order = [rows[name] for name in NETWORKS if name in rows]
+            stored = {"rows": order, **machine}
+            OUT.write_text(json.dumps(stored, indent=1) + "\n")
+    OUT.with_suffix(".md").write_text(page(stored), encoding="utf-8")
 
 
 if __name__ == "__main__":

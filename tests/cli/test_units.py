@@ -108,7 +108,7 @@ def test_a_branch_is_loaded_by_the_limit_that_it_has(problem: Problem, tmp_path:
         prices = np.full((1, 3), 20.0), np.zeros((1, 3))
         paths = write_grid_tables(tmp_path / str(i), kind, x, y, {}, prices)
         with paths[2].open(newline="") as file:
-            lines.append(list(csv.DictReader(file))[0])
+            lines.append(next(csv.DictReader(file)))
         with paths[1].open(newline="") as file:
             assert [line["price_per_mwh"] for line in csv.DictReader(file)] == ["20"] * 3
     power, current = lines

@@ -97,6 +97,32 @@ def test_phase_shifts_turn_angles_and_nothing_else(solved: tuple[Any, Any, Any])
     assert net.res_bus.va_degree[3] == turned.res_bus.va_degree[3] == pytest.approx(7.0)
 
 
+def test_transformers_that_turn_angles_leave_ordinary_nets_solvable() -> None:
+    """With one source and no freedom the optimum is the power flow; from flat angles it was taken for infeasible."""
+    import pandapower.networks as networks
+
+    net = networks.simple_mv_open_ring_net()
+    assert set(net.trafo.shift_degree) == {150.0}
+    found = _solved(fb.from_pandapower(net)).objective[0]
+    pp.runpp(net, numba=False)
+    assert found == pytest.approx(net.res_ext_grid.p_mw.sum(), rel=1e-6)
+
+
+def test_a_grid_at_the_edge_of_what_its_source_can_feed() -> None:
+    """Iwamoto's eleven buses: nothing carries the load at the source's voltage; a higher one does."""
+    import pandapower.networks as networks
+
+    net = networks.case11_iwamoto()
+    fixed, free = (fb.from_pandapower(net, slack_voltage=how) for how in ("fixed", "free"))
+    data = fb.label(fixed, fixed.nominal[None], jobs=1)
+    assert data.outcomes() == {"INFEASIBLE": 1}
+    found = _solved(free)
+    vm, va = (found.y[0, free.blocks[block]] for block in ("vm", "va"))
+    net.ext_grid["vm_pu"] = vm[0]
+    pp.runpp(net, numba=False, init_vm_pu=vm, init_va_degree=np.rad2deg(va))
+    assert net.res_ext_grid.p_mw.sum() == pytest.approx(found.objective[0], rel=1e-6)
+
+
 def test_slack_voltage_fixed_or_free() -> None:
     """Free can only cost less; its optimum is that of an external grid that says it is controllable."""
     net = many_kinds()

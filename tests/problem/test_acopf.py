@@ -16,7 +16,7 @@ from feasibly.precision import double, twin
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of, load_problem
 from feasibly.solve.nlp import Solver
-from tests.grids import GRID3, GRID6, Tables
+from tests.grids import GRID3, GRID6, Tables, tables
 from tests.plain import PlainGrid, read_matpower
 from tests.problems import make, near_start
 
@@ -146,3 +146,20 @@ def test_some_inequalities_are_those_of_all(seed: int) -> None:
             rtol=1e-12,
             atol=1e-13,
         )
+
+
+def test_the_first_guess_knows_how_transformers_turn_angles(tmp_path: Path) -> None:
+    """Bus 3 hangs on bus 2 by a link without impedance; all that lies behind a vector group starts turned."""
+    bus = [[1, 3, 0, 0, 0, 0, 1.1, 0.9], [2, 1, 50, 20, 0, 0, 1.1, 0.9], [3, 1, 20, 5, 0, 0, 1.1, 0.9]]
+    found = {}
+    for shift in (150, 5):
+        branch = [[1, 2, 0.01, 0.08, 0, 0, 1, shift, 1, 0, 0], [2, 3, 0, 0, 0, 0, 0, 0, 1, 0, 0]]
+        grid = tables(bus=bus, gen=[[1, 100, -100, 1, 200, 0]], branch=branch, cost=[[0, 20, 0]])
+        problem = load_problem(grid.write(tmp_path / f"turned{shift}.m"))
+        found[shift] = np.rad2deg(problem.start[problem.blocks["va"]])
+        solver = Solver.build(problem)
+        assert solver.nominal.outcome.ok
+        found[-shift] = solver.nominal.objective
+    np.testing.assert_allclose(found[150], [0.0, -150.0, -150.0], atol=1e-9)
+    assert not found[5].any()  # small shifts: flat, as before
+    assert found[-150] == pytest.approx(found[-5], rel=1e-7)

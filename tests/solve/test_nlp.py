@@ -180,7 +180,7 @@ def test_iteration_limit() -> None:
     solver = Solver.build(make("grid3"), SolverOptions(max_iterations=2, warm="none"))
     failed = solver.solve(make("grid3").nominal)
     assert failed.outcome is Outcome.ITERATION_LIMIT
-    assert failed.attempts == 2
+    assert failed.attempts == 3
 
 
 def test_unbounded_objective() -> None:

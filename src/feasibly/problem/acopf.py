@@ -20,6 +20,7 @@ from feasibly.problem.drawing import BLOCKS, VARY, Draws, GridDrawing, check_var
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.extras import Extras
 from feasibly.problem.grid import Grid
+from feasibly.problem.topology import angles_without_load
 
 SPREAD = 0.2
 """How far loads vary around their nominal value unless told otherwise, as in OPFData."""
@@ -69,7 +70,7 @@ def acopf(
     functions = _functions(grid, blocks, inputs)
     constrained = _has_inequalities(grid)
     start = np.concatenate(
-        [_inside(grid.pmin, grid.pmax), _inside(grid.qmin, grid.qmax), np.ones(n), np.zeros(n)]
+        [_inside(grid.pmin, grid.pmax), _inside(grid.qmin, grid.qmax), np.ones(n), angles_without_load(grid)]
     )
     if extras is not None:
         functions = _with_extras(functions if constrained else functions | _NO_INEQUALITIES, extras, grid)

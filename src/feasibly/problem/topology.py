@@ -1,4 +1,4 @@
-"""What holds a grid together: bridges, and the buses that an outage cuts off."""
+"""What holds a grid together: bridges, the buses that an outage cuts off, and how transformers turn angles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import spsolve
 
+from feasibly.problem.extras import EQUALITIES
 from feasibly.problem.grid import Grid
 
 Mask = NDArray[np.bool_]
@@ -77,3 +79,46 @@ def cut_off(grid: Grid, on: Mask, whole: Ints | None = None) -> list[Ints]:
         if kept[int(before[members[0]])] != part:
             groups.append(members)
     return groups
+
+
+_TURNED = 0.35
+"""Radians. Shifts above this are vector groups of transformers; below, flat angles are a start as good as any."""
+
+
+def angles_without_load(grid: Grid) -> NDArray[np.float64]:
+    """Angles that transformers' phase shifts alone would give the buses, in radians; zero where all shifts are small.
+
+    A transformer that turns angles by 150 degrees leaves a flat start on the far side of the sines, from which
+    neither an interior point method nor Newton's comes back. In a mesh whose shifts disagree these are least squares.
+    """
+    angles = np.zeros(grid.n_buses)
+    if not (np.abs(grid.shift) > _TURNED).any():
+        return angles
+    links, of_links = _links(grid)
+    ends = np.concatenate([np.stack([grid.branch_from, grid.branch_to], axis=1), links])
+    turned = np.concatenate([grid.shift, of_links])
+    rows = np.arange(len(ends))
+    signs = np.ones(len(ends))
+    across = coo_array(
+        (np.concatenate([signs, -signs]), (np.concatenate([rows, rows]), ends.T.ravel())),
+        shape=(len(ends), grid.n_buses),
+    ).tocsr()
+    whole = connected_components(across.T @ across, directed=False)[1]
+    held = np.isin(np.arange(grid.n_buses), grid.reference)
+    free = np.flatnonzero(~held & np.isin(whole, whole[held]))
+    if len(free):
+        some = across[:, free].tocsc()
+        angles[free] = np.asarray(spsolve((some.T @ some).tocsc(), some.T @ turned)).ravel()
+    return angles
+
+
+def _links(grid: Grid) -> tuple[Ints, NDArray[np.float64]]:
+    """The two buses of every branch without impedance, and its phase shift."""
+    extras = grid.extras
+    if extras is None:
+        return np.zeros((0, 2), dtype=np.int64), np.zeros(0)
+    first = 2 * grid.n_generators + grid.n_buses
+    wanted = np.flatnonzero(extras.equal_kind == EQUALITIES.index("link angle"))
+    rows = [extras.equal[extras.equal[:, 0] == row] for row in wanted]
+    found = [entries[np.argsort(-entries[:, 2]), 1].astype(np.int64) - first for entries in rows]
+    return np.array(found, dtype=np.int64).reshape(-1, 2), extras.equal_to[wanted]

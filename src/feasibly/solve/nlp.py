@@ -223,9 +223,9 @@ class Solver:
             attempt = self._ipopt.attempt(kind, x)
             outcomes.append(attempt.outcome)
             yield attempt
-        if nominal is None and Outcome.INFEASIBLE not in outcomes:
-            if self._feasibility.is_infeasible(x, self.model.start):
-                yield Attempt(attempt.point, Outcome.INFEASIBLE, 0)
+        known = nominal is not None or Outcome.INFEASIBLE in outcomes
+        if not known and self._feasibility.is_infeasible(x, self.model.start):
+            yield Attempt(attempt.point, Outcome.INFEASIBLE, 0)
 
     @staticmethod
     def _quietly(attempts: Iterator[Attempt]) -> Iterator[Attempt]:
