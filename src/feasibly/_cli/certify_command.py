@@ -83,7 +83,9 @@ def certify(
     with Meter(f"opening {model}") as meter:
         proxy = open_proxy(model)
         rows = open_data(data, proxy.problem)
-        meter.turn_to(f"certifying {', '.join(chosen)} at {confidence:g}{how_long(proxy, *chosen)}")
+        meter.turn_to(
+            f"certifying {', '.join(chosen)} at {confidence:g}{how_long(proxy, len(rows), *chosen)}"
+        )
         made = fb.certify(
             proxy, rows, confidence, answers=chosen, alpha=alpha, ranges=known or None, simultaneous=simultaneous,
             variant=variant.value, tolerance=tolerance, seed=seed,

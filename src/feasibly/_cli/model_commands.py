@@ -95,7 +95,7 @@ def predict(
         meter.turn_to(f"opening {model}")
         proxy = open_proxy(model)
         x = match_inputs(proxy.problem, table, ignore_extra=ignore_extra)
-        meter.turn_to(f"answering {counted(len(x), 'instance')} ({answer}{how_long(proxy, answer)})")
+        meter.turn_to(f"answering {counted(len(x), 'instance')} ({answer}{how_long(proxy, len(x), answer)})")
         found = proxy.predict(x, answer, tolerance=tolerance, seed=seed, region=region.value, prove=prove)
         meter.turn_to(f"writing {out}")
         ids = kept_columns(proxy.problem, table)
@@ -165,12 +165,20 @@ def open_proxy(path: Path) -> Proxy:
     return fb.Proxy.load(path)
 
 
-def how_long(proxy: Proxy, *answers: str) -> str:
-    """What a wait before the first answer is for and how long it was before, for whoever watches it."""
-    before = proxy.record.seconds.get("conditioning", 0.0)
-    if before < 1.0 or set(answers) <= {"mean", "svp"}:
+def how_long(proxy: Proxy, rows: int, *answers: str) -> str:
+    """What a wait is for and how long it usually takes, as training has measured it, for whoever watches it."""
+    if set(answers) <= {"mean", "svp"}:
         return ""
-    return f"; preparing took {in_words(before)} in training"
+    said = ""
+    before = proxy.record.seconds.get("conditioning", 0.0)
+    if before >= 1.0:
+        said += f"; preparing took {in_words(before)} in training"
+    if proxy.calibration is not None:
+        each = {"mean": 0.0, "svp": 0.0, "solved": proxy.calibration.solving_seconds}
+        usual = rows * sum(each.get(answer, proxy.calibration.row_seconds) for answer in answers)
+        if usual >= 1.0:  # NaN, where nobody has measured it, is not
+            said += f"; {counted(rows, 'row')} usually take {in_words(usual)}"
+    return said
 
 
 def check_answer(answer: str) -> None:
@@ -237,7 +245,8 @@ def evaluate(
     with Meter(f"opening {model}") as meter:
         proxy = open_proxy(model)
         rows = open_data(data, proxy.problem)
-        meter.turn_to(f"answering and measuring ({answer}{how_long(proxy, answer)})")
+        count = min(limit or len(rows), len(rows))
+        meter.turn_to(f"answering and measuring ({answer}{how_long(proxy, count, answer)})")
         found = fb.evaluate_proxy(proxy, rows, answer, limit=limit, tolerance=tolerance, seed=seed)
     if json:
         emit(found.as_dict() | {"problem": proxy.problem.name, "model": model, "data": data})
