@@ -162,6 +162,7 @@ def assemble(
         "angmin": angmin,
         "angmax": angmax,
         "position": _positions(buses),
+        "area": _areas(buses),
     }
     arrays |= {key: column(generators, key, base) for key in ("pmin", "pmax", "qmin", "qmax")}
     grid = Grid.from_arrays(name, base, arrays)
@@ -328,6 +329,14 @@ def _angle_limits(branches: Sequence[tuple[int, Element]]) -> tuple[NDArray[np.f
     low = np.where(none | (low <= -360.0), -np.inf, np.deg2rad(low))
     high = np.where(none | (high >= 360.0), np.inf, np.deg2rad(high))
     return low, high
+
+
+def _areas(buses: Sequence[Element]) -> NDArray[np.int64]:
+    """Numbers of areas, where the file names more than one."""
+    given = np.array([bus.get("area") or 0.0 for bus in buses], dtype=np.float64)
+    sound = np.isfinite(given) & (np.abs(given) < 2**31)
+    areas = np.where(sound, given, 0.0).astype(np.int64)
+    return areas if len(np.unique(areas)) > 1 else areas[:0]
 
 
 def _positions(buses: Sequence[Element]) -> NDArray[np.float64]:

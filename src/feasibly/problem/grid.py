@@ -65,6 +65,8 @@ class Grid:
     warnings: tuple[str, ...] = field(default=())
     extras: Extras | None = None
     """DC lines, branches without impedance, costs with corners and the like; most grids have none."""
+    area: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The number of the area of each bus; empty where the file names none."""
 
     @property
     def n_buses(self) -> int:
@@ -89,6 +91,8 @@ class Grid:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Every array by name, for storing; `from_arrays` is the way back."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_ARRAYS}
+        if len(self.area):
+            found["area"] = self.area
         return found if self.extras is None else found | self.extras.arrays()
 
     @staticmethod
@@ -97,14 +101,16 @@ class Grid:
         kept: dict[str, Any] = {
             f.name: _frozen(arrays[f.name]) for f in fields(Grid) if f.name not in _NOT_ARRAYS
         }
+        if "area" in arrays:
+            kept["area"] = _frozen(arrays["area"])
         return Grid(name=name, base_mva=float(base_mva), extras=Extras.from_arrays(arrays), **kept)
 
     @property
     def digest(self) -> str:
-        """A hash of everything that shapes the problem (names, warnings and the map left out)."""
+        """A hash of everything that shapes the problem (names, warnings, areas and the map left out)."""
         digest = hashlib.sha256(repr(float(self.base_mva)).encode())
         for key, array in self.arrays().items():
-            if key != "position":
+            if key not in ("position", "area"):
                 digest.update(key.encode() + np.ascontiguousarray(array + 0.0).tobytes())
         return digest.hexdigest()[:32]
 
@@ -117,7 +123,7 @@ class Grid:
         return y_ff, -series / np.conj(ratio), -series / ratio, y_tt
 
 
-_NOT_ARRAYS = ("name", "base_mva", "warnings", "extras")
+_NOT_ARRAYS = ("name", "base_mva", "warnings", "extras", "area")
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

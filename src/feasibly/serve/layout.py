@@ -45,9 +45,8 @@ def regions(grid: Grid) -> tuple[Ints, list[str], str]:
 
     Parts of the network grow from buses that are far from each other, each bus going to the nearest.
     """
-    named = getattr(grid, "area", None)
-    if named is not None and len(named) == grid.n_buses and len(np.unique(named)) > 1:
-        numbers, at = np.unique(np.asarray(named), return_inverse=True)
+    if len(grid.area) == grid.n_buses and len(np.unique(grid.area)) > 1:
+        numbers, at = np.unique(grid.area, return_inverse=True)
         return at.astype(np.int64), [f"Area {number}" for number in numbers], "file"
     count = int(np.clip(round(grid.n_buses ** (1 / 3)), 2, MOST_REGIONS))
     graph = _graph(grid)

@@ -118,6 +118,7 @@ class _Reader:
             "gl": 0.0 if new else file.number(record, 4, 0.0, "GL"),
             "bl": 0.0 if new else file.number(record, 5, 0.0, "BL"),
             "vm": file.number(record, vm, 1.0, "VM"), "va": file.number(record, va, 0.0, "VA"),
+            "area": file.whole(record, 4 if new else 6, 1, "the area"),
         }  # fmt: skip
 
     def loads(self, voltage: dict[int, float]) -> tuple[list[Element], list[Element]]:

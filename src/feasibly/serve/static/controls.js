@@ -57,7 +57,7 @@ export class Controls {
   areas() {
     const { state, model } = this;
     const { names, from } = model.grid.areas;
-    by("areas-from").textContent = from === "file" ? "" : "The file names no areas; these were found in the network.";
+    by("areas-from").textContent = from === "file" ? "" : "The file names no areas, or one alone; these were found in the network.";
     by("areas").replaceChildren(...names.map((name, k) => slider({
       id: `area-${k}`, label: name, value: state.areas[name] ?? 1, low: 1 - model.reach, high: 1 + model.reach, step: 0.005,
       words: share, moved: (v) => v !== 1, input: (v) => { state.areas[name] = v; this.changed(); },
