@@ -9,12 +9,12 @@ function matpower_optimum(file, base, tables)
   for part = {'lib', 'lib/t', 'data', 'mips/lib', 'mp-opt-model/lib', 'mptest/lib'}
     addpath(fullfile(base, part{1}));
   end
-  mpc = loadcase(file);
+  if strcmp(file(end-3:end), '.raw'), mpc = psse2mpc(file, 0); else, mpc = loadcase(file); end
   if ~isfield(mpc, 'gencost') || isempty(mpc.gencost)
     mpc.gencost = ones(size(mpc.gen, 1), 1) * [2 0 0 2 10 0];
   end
   whole = mpc;
-  if isfield(mpc, 'dcline') && ~isempty(mpc.dcline), mpc = toggle_dcline(mpc, 'on'); end
+  if isfield(mpc, 'dcline') && ~isempty(mpc.dcline) && ~toggle_dcline(mpc, 'status'), mpc = toggle_dcline(mpc, 'on'); end
   if any(strcmp(tables, 'reserves')), mpc = toggle_reserves(mpc, 'on'); end
   if any(strcmp(tables, 'if')), mpc = toggle_iflims(mpc, 'on'); end
   plain = mpoption('verbose', 0, 'out.all', 0, 'exp.use_legacy_core', 1, 'mips.max_it', 150);

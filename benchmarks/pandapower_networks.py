@@ -6,10 +6,12 @@
 
 Two readings of every net: pandapower's (the external grid holds its voltage, ratings limit current), against
 `runopp`; and PYPOWER's (its voltage is free, ratings limit apparent power), against PYPOWER's `runopf` on the same
-arrays. `runopp` starts flat as it does by default, from a power flow where it fails so, and with tight tolerances;
-PYPOWER with its default method, and where that fails with step control. Where `runopp` finds nothing, PYPOWER is also
-given pandapower's reading. Where nothing is found here, the least by which limits would have to give way is. Each net
-runs in a process of its own with a time limit, because an interior point method that wanders does not stop by itself.
+arrays. `runopp` starts flat as it does by default, and where it fails so from a power flow, and then on the net with
+the vector groups of its transformers left out (they turn angles and nothing else); PYPOWER, without vector groups, with
+tight tolerances, its default ones where that fails, and step control where that fails too. Where `runopp` finds
+nothing, PYPOWER is also given pandapower's reading. Where nothing is found here, the least by which limits would have
+to give way is. Each net runs in a process of its own with a time limit, because an interior point method that wanders
+does not stop by itself.
 Writes benchmarks/results/pandapower-networks.json and .md.
 """
 
@@ -42,6 +44,8 @@ NETWORKS = (
 OUT = Path(__file__).parent / "results" / "pandapower-networks.json"
 NOTES: dict[str, str] = {}
 """What was found out about a net by hand."""
+TURNED = 20.0
+"""Degrees; transformers that turn angles by more do so by their vector group."""
 TIGHT = {"PDIPM_COSTTOL": 1e-10, "PDIPM_GRADTOL": 1e-8, "PDIPM_COMPTOL": 1e-9, "OPF_VIOLATION": 1e-8}
 
 
@@ -69,22 +73,29 @@ def compare(name: str) -> dict[str, Any]:
         if not found.outcome.ok:
             row[f"{key}_why"] = say(least(problem))
         print(json.dumps(row), flush=True)  # what is known should the time run out
-    tight = TIGHT | {"PDIPM_MAX_IT": 500}
-    for key, options in (("runopp", {}), ("runopp_from_power_flow", {"init": "pf"}), ("runopp_tight", tight)):
-        if key == "runopp_from_power_flow" and row["runopp"] is not None:
-            continue
-        if key == "runopp_tight" and row.get("runopp_from_power_flow") is not None:
-            options = options | {"init": "pf"}
-        theirs = copy.deepcopy(net)
-        try:
-            pp.runopp(theirs, numba=False, **options)
-            row[key] = float(theirs.res_cost)
-        except Exception as error:
-            row[key], row[f"{key}_says"] = None, f"{type(error).__name__}: {str(error).strip()[:120]}"
+    row["runopp_how"] = ""
+    plain = copy.deepcopy(net)
+    if len(plain.trafo):
+        plain.trafo.loc[plain.trafo.shift_degree.abs() > TURNED, "shift_degree"] = 0.0
+    for how, given, options in (
+        ("flat", net, {}),
+        ("from a power flow", net, {"init": "pf"}),
+        ("without vector groups", plain, {}),
+    ):
+        row["runopp"] = row["runopp_tight"] = None
+        for key, tolerances in (("runopp", {}), ("runopp_tight", TIGHT | {"PDIPM_MAX_IT": 500})):
+            theirs = copy.deepcopy(given)
+            try:
+                pp.runopp(theirs, numba=False, **options, **tolerances)
+                row[key], row["runopp_how"] = float(theirs.res_cost), how
+            except Exception as error:
+                row.setdefault("runopp_says", f"{type(error).__name__}: {str(error).strip()[:120]}")
         print(json.dumps(row), flush=True)
+        if row["runopp_how"]:
+            break
     row |= _pypower(net, free, "pypower", by_current=False)
     print(json.dumps(row), flush=True)
-    if row["runopp"] is None and row.get("runopp_from_power_flow") is None:
+    if not row["runopp_how"]:
         row |= _pypower(net, fixed, "pypower_fixed", by_current=True)
     return row
 
@@ -110,6 +121,7 @@ def _pypower(net: Any, problem: fb.Problem, key: str, *, by_current: bool) -> di
     base = grid.base_mva
     shunt = np.zeros(grid.n_buses, dtype=complex)
     half = branch[:, 4] / 2.0
+    branch[np.abs(branch[:, 9]) > TURNED, 9] = 0.0
     np.add.at(shunt, grid.branch_from, (grid.g_from + 1j * (grid.b_from - half)) / grid.tap**2)
     np.add.at(shunt, grid.branch_to, grid.g_to + 1j * (grid.b_to - half))
     bus[:, 4] += shunt.real * base
@@ -130,10 +142,10 @@ def _pypower(net: Any, problem: fb.Problem, key: str, *, by_current: bool) -> di
         cost[1, 4:] = [0.0, 1.0, 0.0]
     whole = {"version": "2", "baseMVA": base, "bus": bus, "gen": gen, "branch": branch, "gencost": cost}
     said = ""
-    for method, words in ((560, "as it is"), (565, "with step control")):
-        options = pypower.ppoption(
-            VERBOSE=0, OUT_ALL=0, OPF_FLOW_LIM=2 if by_current else 0, OPF_ALG=method, PDIPM_MAX_IT=300
-        )
+    tries = ((560, TIGHT, "with tight tolerances"), (560, {}, "as it is"), (565, {}, "with step control"))
+    for method, tolerances, words in tries:
+        options = pypower.ppoption(VERBOSE=0, OUT_ALL=0, OPF_FLOW_LIM=2 if by_current else 0, OPF_ALG=method,
+                                   PDIPM_MAX_IT=300, **tolerances)  # fmt: skip
         try:
             result = pypower.runopf(copy.deepcopy(whole), options)
         except Exception as error:
@@ -148,7 +160,7 @@ def _pypower(net: Any, problem: fb.Problem, key: str, *, by_current: bool) -> di
 def differences(row: dict[str, Any]) -> dict[str, float]:
     """Per cent by which our optimum lies above the others' of the same reading."""
     found = {}
-    for key in ("runopp", "runopp_from_power_flow", "runopp_tight", "pypower", "pypower_fixed"):
+    for key in ("runopp", "runopp_tight", "pypower", "pypower_fixed"):
         ours = row.get("ours_free" if key == "pypower" else "ours")
         if ours is not None and row.get(key) is not None:
             found[f"percent_from_{key}"] = 100.0 * (ours - row[key]) / abs(row[key])
@@ -165,11 +177,11 @@ def remark(row: dict[str, Any]) -> str:
         said.append(row["ours_why"])
     if "ours_free_why" in row:
         said.append("in PYPOWER's reading too" if both else f"in PYPOWER's reading {row['ours_free_why']}")
-    if row.get("runopp_from_power_flow") is not None:
-        said.append("`runopp` from a power flow; it fails from its flat start")
-    elif row.get("ours") is not None and "runopp" in row and row["runopp"] is None:
+    if row.get("runopp_how", "flat") not in ("", "flat"):
+        said.append(f"`runopp` {row['runopp_how']}; it fails otherwise")
+    elif row.get("ours") is not None and row.get("runopp_how") == "":
         beside = row.get("percent_from_pypower_fixed")
-        said.append("`runopp` does not converge, from a power flow either; PYPOWER on this reading " + (
+        said.append("`runopp` does not converge, however started; PYPOWER on this reading " + (
             f"differs by {beside:.0e} %" if beside is not None else "does not converge either"))  # fmt: skip
     if row.get("pypower_how") == "with step control":
         said.append("PYPOWER with step control; it fails without")
@@ -194,11 +206,7 @@ def page(known: dict[str, Any]) -> str:
         "", "| net | buses | here | `runopp` | difference | with tight tolerances | here, PYPOWER's reading | PYPOWER "
         "| difference | remark |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for row in rows:
-        theirs = row.get("runopp") if row.get("runopp") is not None else row.get("runopp_from_power_flow")
-        key = (
-            "percent_from_runopp" if row.get("runopp") is not None else "percent_from_runopp_from_power_flow"
-        )
-        cells = [_cost(row, "ours"), "" if "refused" in row else _shown(theirs), _percent(row, key),
+        cells = [_cost(row, "ours"), _cost(row, "runopp"), _percent(row, "percent_from_runopp"),
                  _percent(row, "percent_from_runopp_tight"), _cost(row, "ours_free"),
                  _cost(row, "pypower"), _percent(row, "percent_from_pypower")]  # fmt: skip
         lines.append(f"| `{row['net']}` | {row.get('buses', '')} | {' | '.join(cells)} | {remark(row)} |")
