@@ -85,7 +85,7 @@ def quality(problem: fb.Problem, x: Any, best: Any, answered: dict[str, Any]) ->
     given = np.isfinite(y).all(axis=1)
     rows = measure_rows(problem, x[given], y[given], best[given])
     figures = summarise(rows)
-    moves = answered.get("moves")
+    moves = answered.get("steps")
     return {
         "rows": len(x),
         "answered": int(given.sum()),

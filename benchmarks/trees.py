@@ -150,7 +150,7 @@ class Worker:
         seconds, cpu = time.perf_counter() - began, time.process_time() - used
         arrays = {"y": found.y, "ok": found.ok, "outcome": np.array([o.name for o in found.outcome])}
         arrays["rung"] = np.array(found.rung)
-        for name in ("moves", "factorisations", "level"):
+        for name in ("steps", "factorisations", "level"):  # the first version counted none of these
             if getattr(found, name, None) is not None:
                 arrays[name] = np.asarray(getattr(found, name))
         np.savez(out, **{name: np.roll(values, -self.turn, axis=0) for name, values in arrays.items()})

@@ -17,9 +17,8 @@ from feasibly.answer.schedule import (
     CONFIRMED,
     POLISHED,
     SHARED_ONLY,
+    SHARED_OPTIMAL,
     By,
-    Mode,
-    Start,
     passes,
     shared_part,
 )
@@ -124,7 +123,7 @@ def test_so_many_passes_and_no_more(rows):
     usual = driver.run(x, rough(data, rows), shared_part(CONDITIONED))
     for most in (1, 3):
         found = driver.run(x, rough(data, rows), shared_part(CONDITIONED, most))
-        plan = passes(driver.settings, rows, Mode.PROXIMAL, Start.BELIEF)[:most]
+        plan = passes(driver.settings, rows, CONDITIONED[0])[:most]
         shared = found.level != "overruled"
         assert found.steps[shared].max() <= sum(one.steps for one in plan) * len(driver.calibration.centres)
         assert found.converged.sum() <= usual.converged.sum()
@@ -217,10 +216,9 @@ def test_schedules_end_where_rows_can_be_solved_and_passes_grow_more_patient():
     assert POLISHED[-1].by is By.ROW
     assert all(level.by is not By.ROW for level in (*CONFIRMED, *SHARED_ONLY))
     settings = Settings()
-    for mode in Mode:
-        for start in Start:
-            rounds = [sum(one.rounds) for one in passes(settings, 1000, mode, start)]
-            assert rounds == sorted(rounds)
+    for level in {*CONDITIONED, *POLISHED, *CONFIRMED, *SHARED_ONLY, *SHARED_OPTIMAL}:
+        rounds = [sum(one.rounds) for one in passes(settings, 1000, level)]
+        assert rounds == sorted(rounds)
 
 
 def test_calibration_needs_no_multipliers_and_changes_nothing_it_is_given():

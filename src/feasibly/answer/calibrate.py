@@ -14,12 +14,13 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Calibration, Centre, Labels
-from feasibly.answer.candidates import Candidates, find_candidates
+from feasibly.answer.candidates import Candidates, find_candidates, in_order
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.driver import Driver, search_duals
+from feasibly.answer.economy import economised
 from feasibly.answer.operator import free_variables, split_spaces
 from feasibly.answer.rowwise import RowSolver
-from feasibly.answer.schedule import CONDITIONED, SHARED_ONLY, SHARED_OPTIMAL
+from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
 from feasibly.answer.system import System, find_system
 from feasibly.model.belief import Covariance
@@ -109,15 +110,10 @@ def _remembered(driver: Driver) -> Driver:
     if c.sparse:
         return driver
     found = (
-        driver.derivatives(index).at(centre.x, centre.y, centre.equality, centre.lam[c.candidates.bounds :])
+        driver.derivatives(index).at(centre.x, centre.y, centre.equality, c.candidates.split(centre.lam)[2])
         for index, centre in enumerate(c.centres)
     )
-    return _with(driver, replace(c, systems=tuple(System.of(*parts) for parts in found)))
-
-
-def _with(driver: Driver, calibration: Calibration) -> Driver:
-    """Another calibration, with what was compiled and factored kept as far as it holds."""
-    return Driver(driver.problem, calibration, driver.covariance, reuse=driver)
+    return driver.having(replace(c, systems=tuple(System.of(*parts) for parts in found)))
 
 
 def _first(
@@ -178,7 +174,7 @@ def _centred(driver: Driver, middle: Array, labels: Labels, until: float) -> Dri
     if not reached.converged[0] or _presses_elsewhere(driver.search, driver.calibration.candidates, y):
         return driver
     centre = Centre(middle, y, reached.state.equality[0], reached.state.lam[0])
-    return _with(driver, _at(driver, (), centre))
+    return driver.having(_at(driver, (), centre))
 
 
 def _at(driver: Driver, kept: tuple[Centre, ...], centre: Centre) -> Calibration:
@@ -216,7 +212,7 @@ def _priced(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -
         tried = (
             driver
             if tau == calibration.tau
-            else _with(driver, replace(calibration, tau=tau, weight=cost / tau))
+            else driver.having(replace(calibration, tau=tau, weight=cost / tau))
         )
         found = tried.run(labels.x[some], starts[some], SHARED_ONLY, until=deadline(0.5))
         gap = np.abs(problem.objectives(labels.x[some], found.y) - labels.objective[some]) / cost
@@ -247,77 +243,13 @@ def _with_operators(
         scaled = labels.y[missing] / driver.calibration.trust
         at = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]
         centre = Centre(labels.x[at], labels.y[at], equality[at], lam[at])
-        tried = _with(driver, _at(driver, driver.calibration.centres, centre))
+        tried = driver.having(_at(driver, driver.calibration.centres, centre))
         now = reached(tried, missing)
         if now.sum() < settings.worthwhile_operator * len(everything):
             break
         driver, missing = tried, missing[~now]
     share = 1.0 - len(missing) / len(everything)
-    return _with(driver, replace(driver.calibration, reached=share))
-
-
-def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, until: float = np.inf) -> Driver:
-    """The same driver, but rows are handed on as soon as it is cheaper to solve what is left row by row.
-
-    Args:
-        driver: what is timed; it has answered rows before, so that nothing is left to compile.
-        x: inputs like those it will be asked.
-        mean: what is believed of them.
-        seconds: what solving a row takes from nowhere, if that is known.
-        until: no further pass begins after this moment.
-    """
-    calibration, settings = driver.calibration, driver.settings
-    everything = Calibration.worthwhile_passes
-    if not driver.rowwise.translates:
-        return driver
-    if seconds is None or time.monotonic() > until:
-        most = everything if calibration.reached >= settings.worthwhile_share else 0
-        # Where nothing is known, rows that are solved one by one start as for a label: that is never slower.
-        return _with(driver, replace(calibration, worthwhile_passes=most, warm=False))
-    some = slice(0, settings.timed_rows)
-    found = driver.run(x[some], mean[some], SHARED_ONLY, until=until)
-    passes, rows = found.passes, len(x[some])
-    last = 1 + max((done.place for done in passes), default=-1)
-    taken, left = np.zeros(last + 1), np.full(last + 1, rows)
-    for done in passes:
-        taken[done.place + 1 :] += done.seconds
-        left[done.place + 1 :] = done.left
-    left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
-    row = np.full(len(taken), settings.warm_share * seconds)
-    warm, plain = True, seconds
-    timed = len(driver.search.lower) <= settings.timed_outputs
-    if timed and driver.rowwise.available:  # which builds the solver, before it is timed
-        plain, usual_costs = _row_by_row(driver, x, mean, 0, False, seconds, until)
-        row[0], costs = _row_by_row(driver, x, mean, 0, True, seconds, until)
-        row[1:], _ = _row_by_row(driver, x, mean, 1, True, seconds, until)
-        # Where there are several local optima, a belief may lead to a worse one than the nominal solution does.
-        worse = bool(np.any(costs - usual_costs > settings.local_optimum * np.abs(usual_costs)))
-        warm, row[0] = bool(row[0] < plain) and not worse, plain if worse else min(row[0], plain)
-    whole = taken + left * row
-    best = int(np.argmin(whole))
-    most = everything if best == last else best
-    count = max(rows, 1)
-    chosen = replace(
-        calibration, worthwhile_passes=most, warm=warm, reached=1.0 - left[-1] / count,
-        row_seconds=float(whole[best] / count), solving_seconds=plain,
-    )  # fmt: skip
-    return _with(driver, chosen)
-
-
-def _row_by_row(
-    driver: Driver, x: Array, mean: Array, passes: int, warm: bool, usual: float, until: float
-) -> tuple[float, Array]:
-    """Processor seconds that the row-wise solver takes for a row that so many passes have left over, and costs."""
-    s = driver.settings
-    some = slice(0, int(np.clip(s.timed_seconds / max(usual, 1e-9), s.timed_solves[0], s.timed_solves[1])))
-    if time.monotonic() > until:
-        return usual, np.full(len(x[some]), np.nan)
-    tried = _with(driver, replace(driver.calibration, worthwhile_passes=passes, warm=warm))
-    began = time.process_time()
-    found = tried.run(x[some], mean[some], CONDITIONED, until=until)
-    seconds = time.process_time() - began - sum(done.seconds for done in found.passes)
-    rows = int(np.sum((found.level != "shared") & (found.level != "overruled")))
-    return seconds / rows if rows else usual, np.where(found.converged, found.measured[0], np.nan)
+    return driver.having(replace(driver.calibration, reached=share))
 
 
 def _multipliers(
@@ -339,7 +271,7 @@ def _estimated(
     jacobian, normals, _ = derivatives.at(x, y, none, nothing)
     slope = derivatives.slope(x, y, none, nothing)
     unit = np.eye(problem.n_outputs)
-    all_normals = np.concatenate([-unit[candidates.lower], unit[candidates.upper], normals])
+    all_normals = np.concatenate(in_order(-unit[candidates.lower], unit[candidates.upper], normals))
     slack = candidates.slack(problem, y[None], problem.inequalities(x[None], y[None]))[0]
     touching = np.flatnonzero(slack < 1e-5)
     free = free_variables(problem)

@@ -84,6 +84,8 @@ class Calibration:
     worthwhile_passes: int = 1_000_000
     """Passes over the shared operators, counted through all of them, after which what is left of a batch is better off
     row by row; with zero, rows go there straight away. Found by what each pass took and brought."""
+    confirms: bool = True
+    """Whether `auto` tries shared operators at all: it keeps only what they can show to be optimal."""
     warm: bool = True
     """Whether a row that no shared pass was tried on starts from what is believed of it, or as for a label."""
     row_seconds: float = float("nan")

@@ -1,5 +1,5 @@
-"""The watched constraints: which of them may become active, and their compressed order. Who needs a part
-of a compressed vector asks `split`; the compiled step and the operators keep the same order."""
+"""The watched constraints: which of them may become active, and their compressed order, known nowhere else: whoever
+puts a compressed vector together asks `in_order`, and whoever takes one apart `Candidates.split`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+def in_order(lower: Any, upper: Any, inequality: Any) -> tuple[Any, Any, Any]:
+    """The parts of a vector over candidates as it lists them."""
+    return lower, upper, inequality
+
+
 @record("candidates", shapes={"lower": "*", "upper": "*", "inequality": "*"})
 @dataclass(frozen=True)
 class Candidates:
-    """Constraints that may become active: positions of lower bounds, upper bounds and inequalities, in that order.
+    """Constraints that may become active: positions of lower bounds, upper bounds and inequalities.
 
-    A vector over candidates (`lam`, an active set) lists the lower bounds first, then the upper, then the inequalities.
+    A vector over candidates (`lam`, an active set) lists them as `in_order` does.
     """
 
     lower: Ints
@@ -37,30 +42,35 @@ class Candidates:
         """How many of them are bounds."""
         return len(self.lower) + len(self.upper)
 
-    def split(self, lam: Any) -> tuple[Any, Any, Any]:
-        """What belongs to lower bounds, upper bounds and inequalities, of an array with candidates first."""
+    def split(self, lam: Any, axis: int = 0) -> tuple[Any, Any, Any]:
+        """What belongs to lower bounds, upper bounds and inequalities, of an array over candidates along `axis`."""
         first = len(self.lower)
-        return lam[:first], lam[first : self.bounds], lam[self.bounds :]
+        parts = slice(None, first), slice(first, self.bounds), slice(self.bounds, None)
+        lower, upper, inequality = (lam[(slice(None),) * axis + (part,)] for part in parts)
+        return lower, upper, inequality
 
     def compress(self, duals: Duals) -> Array:
         """Multipliers of the candidates, `(rows, candidates)`, from those of all constraints."""
-        parts = duals.lower[:, self.lower], duals.upper[:, self.upper], duals.inequality[:, self.inequality]
-        return np.concatenate(parts, axis=1)
+        low, high = duals.lower[:, self.lower], duals.upper[:, self.upper]
+        return np.concatenate(in_order(low, high, duals.inequality[:, self.inequality]), axis=1)
 
     def expand(self, problem: Problem, equality: Array, lam: Array) -> Duals:
         """Multipliers of all constraints; zero for those that are no candidates."""
-        rows, first = len(lam), len(self.lower)
+        rows, (at_lower, at_upper, pressing) = len(lam), self.split(lam, axis=1)
         lower, upper = np.zeros((rows, problem.n_outputs)), np.zeros((rows, problem.n_outputs))
         inequality = np.zeros((rows, problem.n_inequalities))
-        lower[:, self.lower], upper[:, self.upper] = lam[:, :first], lam[:, first : self.bounds]
-        inequality[:, self.inequality] = lam[:, self.bounds :]
+        lower[:, self.lower], upper[:, self.upper], inequality[:, self.inequality] = (
+            at_lower,
+            at_upper,
+            pressing,
+        )
         return Duals(np.array(equality), inequality, lower, upper)
 
     def slack(self, problem: Problem, y: Array, h: Array) -> Array:
         """Room left to each candidate, from decisions and all inequality values."""
         low = y[:, self.lower] - problem.lower[self.lower]
         high = problem.upper[self.upper] - y[:, self.upper]
-        return np.concatenate([low, high, -h[:, self.inequality]], axis=1)
+        return np.concatenate(in_order(low, high, -h[:, self.inequality]), axis=1)
 
 
 def find_candidates(problem: Problem, y: Array, h: Array, reach: float) -> Candidates:

@@ -78,6 +78,10 @@ class Driver:
                 kept = [i for i, (before, now) in enumerate(pairs) if before is now]
                 self._operators = {i: reuse._operators[i] for i in kept if i in reuse._operators}
 
+    def having(self, calibration: Calibration) -> Driver:
+        """Another calibration, with what was compiled and factored kept as far as it holds."""
+        return Driver(self.problem, calibration, self.covariance, reuse=self)
+
     @property
     def settings(self) -> Settings:
         """The constants in force."""
@@ -194,7 +198,7 @@ class Driver:
         if level.probe:
             settled = rows[self._cannot_gain(progress, rows)]
             progress.converged[settled], progress.level[settled] = True, level.name
-            return  # what could gain something is better off with the solver than creeping there
+            rows = rows[~progress.converged[rows]]
         places = np.arange(len(rows))
         count = len(self.calibration.centres) if level.by is By.SHARED else 1
         for index in range(count):
@@ -242,7 +246,7 @@ class Driver:
         ended = State(*(np.array(part) for part in state))
         converged = np.zeros(len(rows), dtype=bool)
         left, last = np.arange(len(rows)), None
-        plan = passes(self.settings, len(progress.x), level.mode, level.start)
+        plan = passes(self.settings, len(progress.x), level)
         usual = self._usual_passes(level)
         for number, (steps, rounds) in enumerate(plan):
             # A short plan, for few rows, goes as far as the usual one: its last pass is the last of the usual one too.
@@ -281,7 +285,7 @@ class Driver:
 
     def _usual_passes(self, level: Level) -> int:
         """How many passes a level makes on one operator when there are many rows."""
-        return len(passes(self.settings, self.settings.few_rows + 1, level.mode, level.start))
+        return len(passes(self.settings, self.settings.few_rows + 1, level))
 
     def _merit(self, residuals: Residuals) -> Array:
         """The largest violation over its tolerance."""

@@ -308,7 +308,7 @@ class Ladder:
     def _always_solves(self) -> bool:
         """Whether `auto` is the solver: no shared pass pays, and rows start as for a label."""
         c = self.driver.calibration
-        return c.worthwhile_passes == 0 and not c.warm and self.driver.rowwise.installed
+        return not (c.worthwhile_passes and c.confirms) and not c.warm and self.driver.rowwise.installed
 
     def _solved(self, x: Array) -> Climbed:
         """The solver as labelling runs it, from the nominal solution: what the proxy believes has no say."""
@@ -329,7 +329,9 @@ class Ladder:
         """
         outside = self.outside(x)
         inside = np.flatnonzero(~outside)
-        found = self.driver.run(x[inside], belief.mean[inside], CONFIRMED)
+        c = self.driver.calibration
+        schedule = CONFIRMED if c.confirms or not self.driver.rowwise.installed else ()
+        found = self.driver.run(x[inside], belief.mean[inside], schedule)
         fine = found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
         if trust is not None:
             hard = self.difficulty(x[inside], Belief(belief.mean[inside], belief.std[inside]))

@@ -26,7 +26,7 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Centre
-from feasibly.answer.candidates import Candidates
+from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.settings import Settings
 from feasibly.answer.system import Saved
@@ -79,7 +79,7 @@ class DenseInverse(NamedTuple):
         """How a step changes each candidate, to first order."""
         import jax.numpy as jnp
 
-        return jnp.concatenate([-step[self.low], step[self.high], _single(self.normals, step)])
+        return jnp.concatenate(in_order(-step[self.low], step[self.high], _single(self.normals, step)))
 
     def pull(self, away: Any) -> Any:
         """The gradient of the belief's term at a distance `away` from its mean."""
@@ -134,9 +134,8 @@ def build_operator(
         settings: floors and sizes.
     """
     free = free_variables(problem)
-    jacobian, normals, curvature = derivatives.at(
-        centre.x, centre.y, centre.equality, centre.lam[candidates.bounds :]
-    )
+    pressing = candidates.split(centre.lam)[2]
+    jacobian, normals, curvature = derivatives.at(centre.x, centre.y, centre.equality, pressing)
     jacobian, normals = jacobian[:, free], normals[:, free]
     precision = weight * belief
     metric = curvature[np.ix_(free, free)] + precision
@@ -160,9 +159,11 @@ def build_operator(
     position = np.full(problem.n_outputs, -1)
     position[free] = np.arange(len(free))
     low, high = position[candidates.lower], position[candidates.upper]
-    columns = np.concatenate([-inverse[:, low], inverse[:, high], inverse @ normals.T], axis=1)  # G A'
-    duals = np.concatenate([-towards.T[:, low], towards.T[:, high], towards.T @ normals.T], axis=1)
-    gram = np.concatenate([-columns[low], columns[high], normals @ columns])
+    columns = np.concatenate(
+        in_order(-inverse[:, low], inverse[:, high], inverse @ normals.T), axis=1
+    )  # G A'
+    duals = np.concatenate(in_order(-towards.T[:, low], towards.T[:, high], towards.T @ normals.T), axis=1)
+    gram = np.concatenate(in_order(-columns[low], columns[high], normals @ columns))
     gram = (gram + gram.T) / 2.0
     made = DenseInverse(
         blocks=blocks.astype(np.float32),

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.candidates import in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.operator import Operator
 from feasibly.model.response import LawArrays
@@ -26,14 +27,14 @@ def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
     """How the optimum moves with the input near the operator's centre, as a small complementarity problem."""
     candidates, free, centre = operator.candidates, operator.free, operator.centre
     pieces = lagrangian_pieces(problem, candidates)
-    bounds = candidates.bounds
+    at_lower, at_upper, pressing = candidates.split(centre.lam)
 
     def residuals(x: Any, y: Any, nu: Any, lam: Any) -> Any:
         slope = jax.grad(pieces.lagrangian, argnums=1)(x, y, nu, lam)[free]
         return jnp.concatenate([slope, pieces.equality(x, y)]), pieces.inequality(x, y)
 
     with double():
-        at = tuple(jnp.asarray(part) for part in (*centre[:3], centre.lam[bounds:]))
+        at = tuple(jnp.asarray(part) for part in (*centre[:3], pressing))
         (here, h) = jax.jit(residuals)(*at)
         (here_slope, h_slope) = jax.jit(jax.jacfwd(residuals))(*at)
     inverse = operator.inverse
@@ -44,25 +45,29 @@ def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
     n = len(free)
     low, high = np.asarray(inverse.low), np.asarray(inverse.high)
     residual = np.array(here)  # the bounds' multipliers come on top: all of it vanishes at a solved point
-    residual[low] -= centre.lam[: len(low)]
-    residual[high] += centre.lam[len(low) : bounds]
+    residual[low] -= at_lower
+    residual[high] += at_upper
+
+    def along(moved: Array) -> Array:
+        return np.concatenate(in_order(-moved[low], moved[high], normals @ moved))
+
     step = blocks[:n] @ residual
     step_slope = blocks[:n] @ np.asarray(here_slope)
-    limits = np.concatenate([
-        problem.lower[candidates.lower] - centre.y[candidates.lower],
-        centre.y[candidates.upper] - problem.upper[candidates.upper],
-        np.asarray(h),
-    ])  # fmt: skip
-    still = np.zeros((bounds, len(centre.x)))
+    below = problem.lower[candidates.lower] - centre.y[candidates.lower]
+    above = centre.y[candidates.upper] - problem.upper[candidates.upper]
+    limits = np.concatenate(in_order(below, above, np.asarray(h)))
+    still_low, still_high = (
+        np.zeros((len(part), len(centre.x))) for part in (low, high)
+    )  # no input moves a bound
+    limits_slope = np.concatenate(in_order(still_low, still_high, np.asarray(h_slope)))
     return LawArrays(
         x0=centre.x,
         y0=centre.y,
         drift=_among_all(step - response[:n] @ centre.lam, free, problem.n_outputs),
         slope=_among_all(step_slope, free, problem.n_outputs),
         push=_among_all(response[:n], free, problem.n_outputs),
-        q0=np.concatenate([-step[low], step[high], normals @ step]) + limits + gram @ centre.lam,
-        q_slope=np.concatenate([-step_slope[low], step_slope[high], normals @ step_slope])
-        + np.concatenate([still, np.asarray(h_slope)]),
+        q0=along(step) + limits + gram @ centre.lam,
+        q_slope=along(step_slope) + limits_slope,
         lam0=centre.lam,
         pivoted=inverse.pivoted,
     )

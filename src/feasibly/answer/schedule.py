@@ -52,8 +52,9 @@ class Level:
     mode: Mode
     start: Start
     probe: bool = False
-    """Whether a few steps in optimal mode, on the first operator, are all: a row that would gain less than
-    `Settings.probe_tolerance` by them stands as it is, and what they came to is dropped."""
+    """Whether a few steps in optimal mode, on the first operator, are looked at first: a row that would gain less than
+    `Settings.probe_tolerance` by them stands as it is, and what they came to is dropped. The others get one pass to
+    settle: what creeps is better off with the solver."""
     most_passes: float = math.inf
     """Over each operator: whoever answers many at once lets nobody wait for the last rows to converge."""
 
@@ -64,7 +65,7 @@ _ROW = Level("row", Rows.LEFT, By.ROW, Mode.OPTIMAL, Start.FOUND)
 _RESTART = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.PROXIMAL, Start.CENTRE)
 _RESTART_OPTIMAL = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.OPTIMAL, Start.CENTRE)
 _OPTIMAL = Level("optimal", Rows.CONVERGED, By.SHARED, Mode.OPTIMAL, Start.FOUND)
-_CONFIRM = Level("confirmed", Rows.CONVERGED, By.SHARED, Mode.OPTIMAL, Start.FOUND, probe=True)
+_CONFIRM = Level("confirmed", Rows.CONVERGED, By.CENTRAL, Mode.OPTIMAL, Start.FOUND, probe=True)
 _FROM_BELIEF = Level("shared", Rows.LEFT, By.SHARED, Mode.OPTIMAL, Start.BELIEF)
 
 CONDITIONED = (_SHARED, _OVERRULED, _RESTART, _ROW)
@@ -100,16 +101,19 @@ class Pass(NamedTuple):
     rounds: tuple[int, int]
 
 
-def passes(settings: Settings, rows: int, mode: Mode, start: Start) -> tuple[Pass, ...]:
-    """The passes over the rows of a level; rows that have converged sit out the later ones."""
+def passes(settings: Settings, rows: int, level: Level) -> tuple[Pass, ...]:
+    """The passes over the rows of a level in a call of so many; rows that have converged sit out the later ones."""
     quick, thorough, patient = settings.quick_rounds, settings.thorough_rounds, settings.patient_rounds
+    if level.probe:
+        return (Pass(2, thorough),) * settings.settling_passes
     if rows <= settings.few_rows:
         return Pass(12, thorough), Pass(16, patient)
-    if start is Start.FOUND:
-        return Pass(4, thorough), Pass(4, thorough), Pass(8, thorough), Pass(8, patient), Pass(16, patient)
+    if level.start is Start.FOUND:
+        # Two steps are the least that tell what further ones would change.
+        return Pass(2, thorough), Pass(2, thorough), Pass(4, thorough), Pass(8, thorough), Pass(16, patient)
     first = Pass(settings.first_steps, quick)
     later: tuple[Pass, ...]
-    if mode is Mode.PROXIMAL:
+    if level.mode is Mode.PROXIMAL:
         later = Pass(1, thorough), Pass(1, thorough), Pass(2, thorough)
     else:
         later = (Pass(2, thorough),) * 4 + (Pass(4, thorough),)

@@ -23,7 +23,7 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Centre
-from feasibly.answer.candidates import Candidates
+from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.settings import Settings
 from feasibly.answer.system import System
 from feasibly.problem.core import Problem
@@ -173,7 +173,8 @@ def build_sparse_operator(
     jacobian = system.jacobian.matrix[:, free]
     unit = scipy.sparse.identity(problem.n_outputs, format="csr")[:, free]
     normals = scipy.sparse.vstack(
-        [-unit[candidates.lower], unit[candidates.upper], system.normals.matrix[:, free]], format="csr"
+        in_order(-unit[candidates.lower], unit[candidates.upper], system.normals.matrix[:, free]),
+        format="csr",
     )
     precision = weight / (variance[free] + settings.belief_floor**2)
     usual = normals[np.flatnonzero(base)]

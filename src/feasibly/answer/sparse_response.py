@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from feasibly.answer.candidates import in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.sparse import SparseOperator
 from feasibly.model.sparse import Sparse, SparseLaw
@@ -22,15 +23,15 @@ def sparse_response(problem: Problem, operator: SparseOperator) -> SparseLaw:
     """How the optimum moves with the input near the operator's centre, the usual constraints staying active."""
     candidates, free, centre, base = operator.candidates, operator.free, operator.centre, operator.base
     pieces = lagrangian_pieces(problem, candidates)
-    pressing = np.flatnonzero(base[candidates.bounds :])
-    still = int(base[: candidates.bounds].sum())
+    at_lower, at_upper, among = candidates.split(base)
+    pressing = np.flatnonzero(among)
+    still = jnp.zeros(int(at_lower.sum())), jnp.zeros(int(at_upper.sum()))  # no input moves a bound
 
     def residuals(x: Any) -> Any:
-        y, lam = jnp.asarray(centre.y), jnp.asarray(centre.lam[candidates.bounds :])
+        y, lam = jnp.asarray(centre.y), jnp.asarray(candidates.split(centre.lam)[2])
         slope = jax.grad(pieces.lagrangian, argnums=1)(x, y, jnp.asarray(centre.equality), lam)[free]
-        return jnp.concatenate(
-            [slope, pieces.equality(x, y), jnp.zeros(still), pieces.inequality(x, y)[pressing]]
-        )
+        watched = in_order(*still, pieces.inequality(x, y)[pressing])
+        return jnp.concatenate([slope, pieces.equality(x, y), *watched])
 
     size = len(centre.x)
     parts = []

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.candidates import Candidates
+from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
@@ -113,15 +113,15 @@ class SparseIteration:
     ) -> tuple[Array, Array, Array, Array]:
         """Costs, equalities, candidates as `<= 0`, and gradients of the Lagrangian over the free outputs."""
         c = self._candidates
-        bounds = c.bounds
+        at_lower, at_upper, pressing = c.split(lam, axis=1)
         width = next(w for w in WIDTHS if w >= len(x))
         with double():
-            parts = self._residuals(*(padded(part, width) for part in (x, y, nu, lam[:, bounds:])))
+            parts = self._residuals(*(padded(part, width) for part in (x, y, nu, pressing)))
         cost, g, h, slope = (np.asarray(part)[: len(x)] for part in parts)
-        a = np.concatenate([self._floor - y[:, c.lower], y[:, c.upper] - self._ceiling, h], axis=1)
+        a = np.concatenate(in_order(self._floor - y[:, c.lower], y[:, c.upper] - self._ceiling, h), axis=1)
         slope = np.array(slope)
-        slope[:, c.lower] -= lam[:, : len(c.lower)]
-        slope[:, c.upper] += lam[:, len(c.lower) : bounds]
+        slope[:, c.lower] -= at_lower
+        slope[:, c.upper] += at_upper
         return cost, g, a, slope[:, operator.free]
 
     def _solve(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.candidates import Candidates
+from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.operator import DenseInverse, Operator, free_variables
 from feasibly.answer.settings import Settings
@@ -142,14 +142,13 @@ class Pieces(NamedTuple):
     bounds: Callable[[Any], tuple[Any, Any]]
     """Limits of the candidate bounds for each row."""
     free: NDArray[np.int64]
-    lower: int
-    upper: int
+    candidates: Candidates
 
     def violations(self, inverse: DenseInverse, x: Any, y: Any, h: Any) -> Any:
         """Every candidate as `<= 0`."""
         inside = y[self.free]
         floor, ceiling = self.bounds(x)
-        return jnp.concatenate([floor - inside[inverse.low], inside[inverse.high] - ceiling, h])
+        return jnp.concatenate(in_order(floor - inside[inverse.low], inside[inverse.high] - ceiling, h))
 
 
 def make_pieces(problem: Problem, candidates: Candidates) -> Pieces:
@@ -161,13 +160,7 @@ def make_pieces(problem: Problem, candidates: Candidates) -> Pieces:
         out_axes=-1,
     )
     floor, ceiling = problem.lower[candidates.lower][:, None], problem.upper[candidates.upper][:, None]
-    return Pieces(
-        values,
-        lambda x: (floor, ceiling),
-        free_variables(problem),
-        len(candidates.lower),
-        len(candidates.upper),
-    )
+    return Pieces(values, lambda x: (floor, ceiling), free_variables(problem), candidates)
 
 
 def take_step(
@@ -183,17 +176,12 @@ def take_step(
 ) -> Carry:
     """One step of every row: exact residuals, an approximate inverse, and the complementarity problem between them."""
     state, free, n = carry.state, pieces.free, len(pieces.free)
-    bounds = pieces.lower + pieces.upper
+    at_lower, at_upper, pressing = pieces.candidates.split(state.lam)
     (cost, g, h), backwards = jax.vjp(lambda at: pieces.values(x, at), state.y)
     g, h = jax.lax.optimization_barrier((g, h))
     a = pieces.violations(inverse, x, state.y, h)
-    r = backwards((jnp.ones_like(cost), state.equality, state.lam[bounds:]))[0][free]
-    r = (
-        r.at[inverse.low]
-        .add(-state.lam[: pieces.lower])
-        .at[inverse.high]
-        .add(state.lam[pieces.lower : bounds])
-    )
+    r = backwards((jnp.ones_like(cost), state.equality, pressing))[0][free]
+    r = r.at[inverse.low].add(-at_lower).at[inverse.high].add(at_upper)
     r = r + jax.lax.cond(proximal, lambda: inverse.pull((state.y - mean)[free]), lambda: jnp.zeros_like(r))
     d = inverse.solve(jax.lax.optimization_barrier(r), g)
     lam, active = state.lam, state.active

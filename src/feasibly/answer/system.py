@@ -57,6 +57,6 @@ def find_system(rowwise: RowSolver, candidates: Candidates, centre: Centre) -> S
 
     model = rowwise.model
     inequality = np.zeros(model.n_inequalities)
-    inequality[candidates.inequality] = centre.lam[candidates.bounds :]
+    inequality[candidates.inequality] = candidates.split(centre.lam)[2]
     hessian, jacobian, normals = sparse_derivatives(model, centre.x, centre.y, centre.equality, inequality)
     return System(Sparse.of(hessian), Sparse.of(jacobian), Sparse.of(normals[candidates.inequality]))

@@ -3,9 +3,9 @@
 With the inequalities and all finite bounds written as `c(y) + s = 0, s >= 0`, Newton's method on the optimality
 conditions solves
 
-    H dy + A' dnu + J' dz = -slope        A dy = -equality        J dy + ds = -(c + s)        z ds + s dz = target - s z
+    H dy + J' dnu + A' dz = -slope        J dy = -equality        A dy + ds = -(c + s)        z ds + s dz = target - s z
 
-and the last two are eliminated, which leaves the matrix `[H + J' (z/s) J, A'; A, 0]`.
+and the last two are eliminated, which leaves the matrix `[H + A' (z/s) A, J'; J, 0]`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.calibrate import economised
 from feasibly.answer.driver import Driver
+from feasibly.answer.economy import economised
 from feasibly.answer.response import first_order_response
 from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.answer.settings import Settings

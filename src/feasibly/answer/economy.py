@@ -1,0 +1,142 @@
+"""What pays: how many shared passes, and where rows that are solved one by one begin, by timing both."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.calibration import Calibration
+from feasibly.answer.driver import Driver
+from feasibly.answer.schedule import CONDITIONED, CONFIRMED, SHARED_ONLY
+
+Array = NDArray[np.float64]
+
+
+def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, until: float = np.inf) -> Driver:
+    """The same driver, but rows are handed on as soon as it is cheaper to solve what is left row by row.
+
+    Args:
+        driver: what is timed; it has answered rows before, so that nothing is left to compile.
+        x: inputs like those it will be asked.
+        mean: what is believed of them.
+        seconds: what solving a row takes from nowhere, if that is known.
+        until: no further pass begins after this moment.
+    """
+    calibration, settings = driver.calibration, driver.settings
+    everything = Calibration.worthwhile_passes
+    if not driver.rowwise.translates:
+        return driver
+    if seconds is None or time.monotonic() > until:
+        most = everything if calibration.reached >= settings.worthwhile_share else 0
+        # Where nothing is known, rows that are solved one by one start as for a label: that is never slower.
+        return driver.having(replace(calibration, worthwhile_passes=most, warm=False))
+    some = slice(0, settings.timed_rows)
+    found = driver.run(x[some], mean[some], SHARED_ONLY, until=until)
+    passes, rows = found.passes, len(x[some])
+    last = 1 + max((done.place for done in passes), default=-1)
+    taken, left = np.zeros(last + 1), np.full(last + 1, rows)
+    for done in passes:
+        taken[done.place + 1 :] += done.seconds
+        left[done.place + 1 :] = done.left
+    left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
+    row = np.full(len(taken), settings.warm_share * seconds)
+    warm, plain, solvable = True, seconds, 1.0
+    timed = len(driver.search.lower) <= settings.timed_outputs
+    if timed and driver.rowwise.available:  # which builds the solver, before it is timed
+        times = _row_by_row(driver, x, mean, seconds, until)
+        solved = times.solved | found.converged[: len(times.solved)]
+        if solved.any():
+            # Rows without a solution cost the same whatever is done first, and would drown the rest.
+            solvable, hard = float(solved.mean()), float((solved & ~found.converged[: len(solved)]).mean())
+            left = left - left[-1] + round(hard * rows)
+            plain, warm = (
+                float(times.plain[solved].mean()),
+                bool(times.warm[solved].mean() < times.plain[solved].mean() and not times.worse.any()),
+            )
+            row[0] = float((times.warm if warm else times.plain)[solved].mean())
+            later = times.after[solved & np.isfinite(times.after)]
+            row[1:] = float(later.mean()) if len(later) else row[0]
+    whole = taken + left * row
+    best = int(np.argmin(whole))
+    most = everything if best == last else best
+    count = max(solvable * rows, 1.0)
+    tried = driver.having(replace(calibration, worthwhile_passes=most))
+    confirms = most > 0 and _confirms(tried, x[some], mean[some], count, float(row[0]), float(row[-1]), until)
+    reached = float(np.clip(1.0 - left[-1] / count, 0.0, 1.0))
+    chosen = replace(
+        calibration, worthwhile_passes=most, confirms=confirms, warm=warm, reached=reached,
+        row_seconds=float(whole[best] / count), solving_seconds=plain,
+    )  # fmt: skip
+    return driver.having(chosen)
+
+
+def _confirms(
+    driver: Driver, x: Array, mean: Array, solvable: float, straight: float, later: float, until: float
+) -> bool:
+    """Whether what `auto` may keep of shared operators' answers outweighs the time it takes to look at all of them.
+
+    Args:
+        driver: what is timed.
+        x: inputs.
+        mean: what is believed of them.
+        solvable: how many of them have a solution.
+        straight: seconds that a row takes that goes to the row-wise solver straight away.
+        later: the same after shared passes.
+        until: no further pass begins after this moment.
+    """
+    if time.monotonic() > until:
+        return True
+    driver.run(x, mean, CONFIRMED, until=until)  # compiles
+    began = time.process_time()
+    found = driver.run(x, mean, CONFIRMED, until=until)
+    taken = time.process_time() - began
+    rest = max(solvable - float(found.converged.sum()), 0.0)
+    return taken + rest * later < solvable * straight
+
+
+class Timed(NamedTuple):
+    """Processor seconds that each of some rows takes the row-wise solver, by where it starts."""
+
+    plain: Array
+    """As for a label."""
+    warm: Array
+    """From what is believed."""
+    after: Array
+    """From where one shared pass has left it; NaN where that was the answer."""
+    solved: NDArray[np.bool_]
+    worse: NDArray[np.bool_]
+    """Where there are several local optima, a belief may lead to a worse one than the nominal solution does."""
+
+
+def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: float) -> Timed:
+    """The same rows from each start, so that what one row happens to cost counts alike for all of them."""
+    s = driver.settings
+    fewest, most = s.timed_solves
+    count = min(int(np.clip(s.timed_seconds / max(usual, 1e-9), fewest, most)), len(x))
+    x, mean = x[:count], mean[:count]
+    one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1)).run(x, mean, CONDITIONED[:-1])
+    starts = None, driver.full(driver.start(x, mean)), driver.full(one_pass.state)
+    seconds, costs = np.full((3, count), np.nan), np.full((3, count), np.nan)
+    began = time.monotonic()
+    done = 0
+    for i in range(count):
+        late = time.monotonic() > until or (i >= fewest and time.monotonic() - began > s.timed_seconds * 3)
+        if late:
+            break
+        for k, start in enumerate(starts):
+            if k == 2 and one_pass.converged[i]:
+                continue
+            at = None if start is None else start.take(np.array([i]))
+            clock = time.process_time()
+            solved = driver.rowwise.solve(x[i : i + 1], at, thorough=False)
+            seconds[k, i] = time.process_time() - clock
+            if solved.ok[0]:
+                costs[k, i] = driver.problem.objectives(x[i : i + 1], solved.point.y)[0]
+        done = i + 1
+    (plain, warm, after), costs = seconds[:, :done], costs[:, :done]
+    worse = costs[1] - costs[0] > s.local_optimum * np.abs(costs[0])
+    return Timed(plain, warm, after, np.isfinite(costs[:2]).any(axis=0), worse)
