@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import html
 import tempfile
 from pathlib import Path
 
@@ -79,6 +80,18 @@ def test_in_the_command_line(both: dict[str, tuple[fb.Proxy, dict[str, np.ndarra
         assert {line["outcome"] for line in csv.DictReader(written)} == {"OUTSIDE"}
 
 
+def test_in_a_screening(both: dict[str, tuple[fb.Proxy, dict[str, np.ndarray]]], tmp_path: Path) -> None:
+    both["grid"][0].save(tmp_path / "model")
+    (tmp_path / "hours.csv").write_text("hour,factor\n0,1.0\n1,1.9\n")
+    words = ["screen", tmp_path / "model", tmp_path / "hours.csv", "--out", tmp_path / "out.zarr"]
+    done = CliRunner().invoke(
+        app, [str(word) for word in (*words, "--outages", "branch_1_2", "--answer", "mean")]
+    )
+    assert done.exit_code == 0, done.output
+    assert f"2 OUTSIDE: {ADVICE}" in " ".join(done.stdout.split())  # one hour, with the outage and without
+    assert ADVICE in html.unescape((tmp_path / "out.html").read_text())
+
+
 def test_in_the_server(both: dict[str, tuple[fb.Proxy, dict[str, np.ndarray]]]) -> None:
     models = {name: proxy for name, (proxy, _) in both.items()}
     desk = make_desk(Shelf((), models, warm=(1,)))
@@ -94,4 +107,7 @@ def test_in_the_server(both: dict[str, tuple[fb.Proxy, dict[str, np.ndarray]]]) 
             v2 = client.post(f"/v2/models/{name}/infer", json={"inputs": [tensor]}).json()["outputs"]
             page = client.post(f"/models/{name}/look", json={"x": x[0].tolist()}).json()
             assert said == {("OUTSIDE", ADVICE)} == {(page["outcome"], page["advice"])}
+            lines = [",".join(names), *(",".join(map(repr, row.tolist())) for row in rows.values())]
+            table = client.post(f"/models/{name}/table?answer=mean", content="\n".join(lines)).json()
+            assert set(table["outcome"]) == {"OUTSIDE"}
             assert set(next(out["data"] for out in v2 if out["name"] == "outcome")) == {"OUTSIDE"}

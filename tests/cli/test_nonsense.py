@@ -12,7 +12,7 @@ import pytest
 from feasibly._cli.columns import match_inputs, read_table, write_table
 from feasibly._cli.console import counted, in_words, plain
 from feasibly._cli.files import FileError, writing
-from feasibly._cli.model_commands import outcome_lines
+from feasibly._cli.model_commands import answer_lines
 from feasibly._cli.train_command import parse_settings
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.problem.core import Problem
@@ -231,12 +231,12 @@ def test_what_became_of_answers_in_words() -> None:
     found = Answer(
         np.zeros((3, 1)), np.zeros((3, 1)), none, none, none, kinds, ("conditioned", "solved", "solved"), 0.1
     )
-    assert outcome_lines(found, "auto") == [
+    assert answer_lines(found, "auto") == [
         "  2 OK: every constraint holds.",
         f"  1 INFEASIBLE: {AnswerOutcome.INFEASIBLE.advice}",
         "  Answered by: conditioned 1, solved 2.",
     ]
-    assert len(outcome_lines(found, "solved")) == 2
+    assert len(answer_lines(found, "solved")) == 2
 
 
 def test_numbers_in_words() -> None:

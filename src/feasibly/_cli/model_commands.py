@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,7 +118,7 @@ def predict(
             f"{counted(len(found), 'instance')} of {proxy.problem.name} answered in {in_words(found.seconds)}, "
             f"start-up included: {out}."
         )
-        show(*outcome_lines(found, answer))
+        show(*answer_lines(found, answer))
     for warning in found.warnings:
         say(f"note: {warning}")
 
@@ -192,16 +193,17 @@ def _check_tolerance(tolerance: float) -> None:
         raise FeasiblyError(f"the tolerance must be zero or more, not {tolerance}")
 
 
-def outcome_lines(found: Answer, answer: str) -> list[str]:
-    """How many rows may be used, what to do about the others, and which rungs answered."""
+def outcome_lines(outcomes: Mapping[str, int]) -> list[str]:
+    """How many rows may be used, and what to do about the others."""
     from feasibly.answer.record import AnswerOutcome
 
-    lines = []
-    for name, number in found.outcomes().items():
-        advice = AnswerOutcome[name].advice
-        lines.append(
-            f"  {number:,} {name}: {advice}" if advice else f"  {number:,} OK: every constraint holds."
-        )
+    advice = {kind.name: kind.advice for kind in AnswerOutcome} | {"OK": "every constraint holds."}
+    return [f"  {count:,} {name}: {advice.get(name) or '-'}" for name, count in outcomes.items()]
+
+
+def answer_lines(found: Answer, answer: str) -> list[str]:
+    """The same of answers, and which rungs gave them."""
+    lines = outcome_lines(found.outcomes())
     if answer == "auto":
         lines.append(
             "  Answered by: " + ", ".join(f"{rung} {n:,}" for rung, n in _rungs(found).items()) + "."

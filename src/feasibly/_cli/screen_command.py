@@ -48,7 +48,7 @@ def screen(
     """
     import feasibly as fb
     from feasibly._cli.columns import read_table
-    from feasibly._cli.model_commands import check_answer, open_proxy
+    from feasibly._cli.model_commands import check_answer, open_proxy, outcome_lines
 
     check_answer(answer)
 
@@ -86,4 +86,4 @@ def screen(
         f"{counted(found.hours, 'hour')} under {counted(len(found.outages) - 1, 'outage')} and none, {cells:,} "
         f"instances in {in_words(seconds)}: {out}, and {where} to look at."
     )
-    show(*(f"  {count:,} {name}" for name, count in outcomes.items()))
+    show(*outcome_lines(outcomes))

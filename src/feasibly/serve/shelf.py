@@ -47,7 +47,7 @@ SHORTEST_PATIENCE = 0.03
 FIRST_PATIENCE = 1.0
 """Seconds, where no batch of its size was answered yet."""
 REMEMBERED = 20
-"""Batches over which the usual time is a mean; those that were cut short do not count."""
+"""Batches over which the usual time is a mean; one that was cut short counts as what it was given."""
 DESCRIPTION = "proxy.json"
 """What makes a folder a model."""
 
@@ -94,10 +94,8 @@ class Served:
         usual = self._usual.get(size, FIRST_PATIENCE)
         until = began + max(PATIENCE * usual, SHORTEST_PATIENCE)
         found = self._ask(x, how, schedule=QUICK_PART, until=until)
-        now = time.monotonic()
-        if now < until:
-            took = now - began
-            self._usual[size] = took if size not in self._usual else usual + (took - usual) / REMEMBERED
+        took = min(time.monotonic(), until) - began
+        self._usual[size] = took if size not in self._usual else usual + (took - usual) / REMEMBERED
         unfinished = [i for i, level in enumerate(found.level) if not level]
         return found, np.array(unfinished, dtype=np.int64)
 
