@@ -60,7 +60,11 @@ class Server:
             if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
                 self.port = int(found.group(1))
                 break
+        else:
+            raise SystemExit("the server did not start; run feasibly serve to see why")
         while asyncio.run(_once(self.port, _get("/v2/health/ready")))[0] != 200:
+            if self.process.poll() is not None:
+                raise SystemExit(self.process.stderr.read())
             time.sleep(0.02)
         self.ready_seconds = time.perf_counter() - began
 
