@@ -10,8 +10,7 @@ arrays. `runopp` starts flat as it does by default, and where it fails so from a
 the vector groups of its transformers left out (they turn angles and nothing else); PYPOWER, without vector groups, with
 tight tolerances, its default ones where that fails, and step control where that fails too. Where `runopp` finds
 nothing, PYPOWER is also given pandapower's reading. Where nothing is found here, the least by which limits would have
-to give way is. Each net runs in a process of its own with a time limit, because an interior point method that wanders
-does not stop by itself.
+to give way is. Each net has a time limit, because an interior point method that wanders does not stop by itself.
 Writes benchmarks/results/pandapower-networks.json and .md.
 """
 
@@ -21,8 +20,7 @@ import argparse
 import copy
 import json
 import logging
-import subprocess
-import sys
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +47,8 @@ TURNED = 20.0
 TIGHT = {"PDIPM_COSTTOL": 1e-10, "PDIPM_GRADTOL": 1e-8, "PDIPM_COMPTOL": 1e-9, "OPF_VIOLATION": 1e-8}
 
 
-def compare(name: str) -> dict[str, Any]:
-    """One net, both readings."""
+def compare(name: str, row: dict[str, Any]) -> None:
+    """One net, both readings, into `row` as they become known."""
     import pandapower as pp
     import pandapower.networks as networks
 
@@ -58,13 +56,14 @@ def compare(name: str) -> dict[str, Any]:
 
     logging.getLogger("pandapower").setLevel(logging.CRITICAL)
     net = getattr(networks, name)()
-    row: dict[str, Any] = {"net": name, "buses": len(net.bus)}
+    row["buses"] = len(net.bus)
     try:
         fixed = fb.from_pandapower(net)
     except fb.FeasiblyError as error:
         words = str(error).splitlines()
         more = [f"and {len(words) - 3} more"] if len(words) > 3 else []
-        return row | {"refused": " ".join([*words[:3], *more])}
+        row["refused"] = " ".join([*words[:3], *more])
+        return
     free = fb.from_pandapower(net, slack_voltage="free", flow_limit="power")
     for key, problem in (("ours", fixed), ("ours_free", free)):
         (found,) = solve(problem, problem.nominal[None])
@@ -72,7 +71,6 @@ def compare(name: str) -> dict[str, Any]:
         row[f"{key}_outcome"] = found.outcome.name
         if not found.outcome.ok:
             row[f"{key}_why"] = say(least(problem))
-        print(json.dumps(row), flush=True)  # what is known should the time run out
     row["runopp_how"] = ""
     plain = copy.deepcopy(net)
     if len(plain.trafo):
@@ -88,16 +86,15 @@ def compare(name: str) -> dict[str, Any]:
             try:
                 pp.runopp(theirs, numba=False, **options, **tolerances)
                 row[key], row["runopp_how"] = float(theirs.res_cost), how
+            except TimeoutError:
+                raise
             except Exception as error:
                 row.setdefault("runopp_says", f"{type(error).__name__}: {str(error).strip()[:120]}")
-        print(json.dumps(row), flush=True)
         if row["runopp_how"]:
             break
-    row |= _pypower(net, free, "pypower", by_current=False)
-    print(json.dumps(row), flush=True)
+    row.update(_pypower(net, free, "pypower", by_current=False))
     if not row["runopp_how"]:
-        row |= _pypower(net, fixed, "pypower_fixed", by_current=True)
-    return row
+        row.update(_pypower(net, fixed, "pypower_fixed", by_current=True))
 
 
 def _pypower(net: Any, problem: fb.Problem, key: str, *, by_current: bool) -> dict[str, Any]:
@@ -148,6 +145,8 @@ def _pypower(net: Any, problem: fb.Problem, key: str, *, by_current: bool) -> di
                                    PDIPM_MAX_IT=300, **tolerances)  # fmt: skip
         try:
             result = pypower.runopf(copy.deepcopy(whole), options)
+        except TimeoutError:
+            raise
         except Exception as error:
             said = f"{type(error).__name__}: {str(error)[:120]}"
             continue
@@ -225,40 +224,36 @@ def _percent(row: dict[str, Any], key: str) -> str:
     return f"{row[key]:.0e}" if key in row else ""
 
 
+def _late(signal_number: int, frame: Any) -> None:
+    raise TimeoutError
+
+
 def main() -> None:
-    """Every net in a process of its own."""
+    """Net after net."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", default=list(NETWORKS))
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds a net")
+    parser.add_argument("--limit", type=float, default=600.0, help="processor seconds a net")
     parser.add_argument("--page", action="store_true", help="write the page of what is stored")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.one:
-        print(json.dumps(compare(given.names[0])))
-        return
     stored = json.loads(OUT.read_text()) if OUT.exists() else {"rows": []}
     if not given.page:
         machine = describe_machine()
         rows = {row["net"]: row for row in stored["rows"] if len(given.names) < len(NETWORKS)}
+        signal.signal(signal.SIGVTALRM, _late)
         for name in given.names:
-            command = [sys.executable, __file__, "--one", name]
-            more: dict[str, Any] = {}
+            row: dict[str, Any] = {"net": name, "commit": machine["commit"]}
+            signal.setitimer(signal.ITIMER_VIRTUAL, given.limit)
             try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=given.limit, check=False
-                )
-                said, more = done.stdout, {"failed": done.stderr[-300:]} if done.returncode else {}
-            except subprocess.TimeoutExpired as late:
-                said = (late.stdout or b"").decode()
-                more = {"failed": f"not done after {given.limit:.0f} s; what is missing was not reached"}
-            found = said.strip().splitlines()
-            row = (json.loads(found[-1]) if found else {"net": name}) | more
+                compare(name, row)
+            except TimeoutError:
+                row["failed"] = f"not done after {given.limit:.0f} s; what is missing was not reached"
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
             rows[name] = row | differences(row)
             print(json.dumps(rows[name]), flush=True)
-            order = [rows[name] for name in NETWORKS if name in rows]
-            stored = {"rows": order, **machine}
+            stored = {"rows": [rows[name] for name in NETWORKS if name in rows], **machine}
             OUT.write_text(json.dumps(stored, indent=1) + "\n")
     OUT.with_suffix(".md").write_text(page(stored), encoding="utf-8")
 
