@@ -153,6 +153,21 @@ def test_predict_never_replaces_its_input(home: Path, tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert path.read_bytes() == before
     out = tmp_path / "out.csv"
+    buses = path.rename(tmp_path / "buses.csv")
+    words = [
+        "predict",
+        str(home / "model"),
+        str(buses),
+        "--out",
+        str(out),
+        "--tables",
+        str(tmp_path),
+        "--force",
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "is the input itself" in done.output + done.stderr
+    assert buses.rename(path).read_bytes() == before
     done = CliRunner().invoke(
         app, ["predict", str(home / "model"), str(path), "--out", str(out), "--answer", "mean"]
     )

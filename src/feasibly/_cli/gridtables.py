@@ -16,6 +16,8 @@ from feasibly.problem.flows import compute_flows, ratings
 
 Array = NDArray[np.float64]
 
+TABLES = ("generators", "buses", "branches")
+
 
 def write_grid_tables(
     folder: Path,

@@ -78,14 +78,17 @@ def predict(
     interval of every output. `feasibly inputs MODEL --out FILE` writes a file to start from.
     """
     from feasibly._cli.columns import check_ending, kept_columns, match_inputs, read_table, write_table
-    from feasibly._cli.gridtables import write_grid_tables
+    from feasibly._cli.gridtables import TABLES, write_grid_tables
     from feasibly._cli.units import with_units
     from feasibly.answer.forms import columns
 
     check_ending(inputs)
     check_ending(out)
-    if out.exists() and inputs.exists() and out.samefile(inputs):
-        raise FileError(f"{out} is the input itself, which predict never replaces; choose another path")
+    for written in [out] if tables is None else [out, *(tables / f"{name}.csv" for name in TABLES)]:
+        if written.exists() and inputs.exists() and written.samefile(inputs):
+            raise FileError(
+                f"{written} is the input itself, which predict never replaces; choose another path"
+            )
     check_target(out, force=force)
     if tables is not None:
         check_target(tables, force=force)
