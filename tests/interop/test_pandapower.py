@@ -205,6 +205,13 @@ def test_options_that_do_not_exist(arguments: dict[str, str], words: str) -> Non
         fb.from_pandapower(two_bus(), **arguments)
 
 
+def test_limits_that_pandapower_insists_on_are_named() -> None:
+    import pandapower.networks as networks
+
+    with pytest.raises(fb.FeasiblyError, match=r"missing in gen: \['min_p_mw' 'max_p_mw'\]"):
+        fb.from_pandapower(networks.create_cigre_network_hv())
+
+
 def test_things_that_are_no_net() -> None:
     with pytest.raises(fb.FeasiblyError, match="got dict"):
         fb.from_pandapower({})

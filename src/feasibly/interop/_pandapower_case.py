@@ -103,9 +103,10 @@ def convert(net: Any, *, free_slack: bool = False) -> Case:
         work.ext_grid["controllable"] = work.ext_grid["controllable"].fillna(False).astype(bool)
     if "controllable" in work.gen:
         work.gen["controllable"] = work.gen["controllable"].fillna(True).astype(bool)
+    said = _Said()
     try:
         with quiet():
-            _check_necessary_opf_parameters(work, logging.getLogger("pandapower"))
+            _check_necessary_opf_parameters(work, said)
             # delta=0: what is fixed is fixed, not boxed to 1e-10.
             _init_runopp_options(
                 work, calculate_voltage_angles=True, check_connectivity=True, switch_rx_ratio=2, delta=0.0,
@@ -115,8 +116,20 @@ def convert(net: Any, *, free_slack: bool = False) -> Case:
             init_results(work, "opf")
             ppc, ppci = _pd2ppc(work)
     except Exception as error:
-        raise FeasiblyError(f"pandapower cannot make an optimal power flow of this net: {error}") from error
+        words = "; ".join(said.errors) or str(error)
+        raise FeasiblyError(f"pandapower cannot make an optimal power flow of this net: {words}") from error
     return Case(work, ppc, ppci, _bus_ids(work, ppci), _generators(work), _draws(work, ppci))
+
+
+class _Said(logging.Logger):
+    """Keeps what pandapower's check calls errors, since its exception only points at the log."""
+
+    def __init__(self) -> None:
+        super().__init__("pandapower check")
+        self.errors: list[str] = []
+
+    def error(self, msg: object, *args: Any, **kwargs: Any) -> None:
+        self.errors.append(" ".join(str(msg).split()))
 
 
 @contextmanager
