@@ -50,11 +50,19 @@ def padded(rows: NDArray[Entry], size: int | None = None) -> NDArray[Entry]:
 def over_chunks(
     evaluate: Callable[..., Any], sizes: Sequence[int], *arrays: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """`evaluate` of the arrays' rows, a chunk of at most `sizes[-1]` at a time, each filled up to one of `sizes`."""
+    """`evaluate` of the arrays' rows in chunks, each filled up to one of `sizes`.
+
+    Rows that would fill no more than half of a size go in chunks of the one below (not of one row): a large program
+    that is mostly filling takes longer, and has to be compiled first.
+    """
+    total = len(arrays[0])
+    place = next((i for i, size in enumerate(sizes) if size >= total), len(sizes) - 1)
+    if place and sizes[place - 1] > 1 and 2 * total <= sizes[place]:
+        place -= 1
     found = []
-    for first in range(0, len(arrays[0]), sizes[-1]):
-        rows = [array[first : first + sizes[-1]] for array in arrays]
+    for first in range(0, total, sizes[place]):
+        rows = [array[first : first + sizes[place]] for array in arrays]
         count = len(rows[0])
-        width = next(size for size in sizes if size >= count)
+        width = next(size for size in sizes if size >= max(count, min(total, 2)))
         found.append(np.asarray(evaluate(*(padded(part, width) for part in rows)))[:count])
     return np.concatenate(found)

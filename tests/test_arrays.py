@@ -1,0 +1,35 @@
+"""Rows in chunks of few sizes."""
+
+import numpy as np
+import pytest
+
+from feasibly.arrays import over_chunks
+
+SIZES = (1, 32, 256, 1024)
+
+
+@pytest.mark.parametrize(
+    ("rows", "widths"),
+    [
+        (1, [1]),
+        (2, [32]),
+        (32, [32]),
+        (33, [32, 32]),
+        (64, [32, 32]),
+        (128, [32] * 4),
+        (129, [256]),
+        (300, [256, 256]),
+        (600, [1024]),
+        (1025, [1024, 32]),
+    ],
+)
+def test_every_row_once_in_sizes_that_are_compiled_anyway(rows, widths):
+    seen = []
+
+    def evaluate(a, b):
+        seen.append(len(a))
+        return a.sum(axis=1) * b
+
+    a, b = np.arange(2.0 * rows).reshape(rows, 2), np.arange(rows)
+    np.testing.assert_array_equal(over_chunks(evaluate, SIZES, a, b), a.sum(axis=1) * b)
+    assert seen == widths
