@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.driver import Driver
-from feasibly.answer.step import State
+from feasibly.answer.step import Iteration, State
 from feasibly.arrays import padded
 from feasibly.model.belief import Model
-from feasibly.model.complementarity import solve
+from feasibly.model.complementarity_wide import solve_wide
 from feasibly.model.linear import LinearModel
-from feasibly.model.response import Law, ResponseModel
+from feasibly.model.response import Law, LawArrays, ResponseModel
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.quick import quick
@@ -34,9 +34,10 @@ SHARE_OF_MEMORY = 0.35
 """Of the device's free memory that the arrays of one batch may take, those of its steps included."""
 ARRAYS_A_ROW = 14
 """How many times a row's numbers (inputs, outputs, multipliers) are held at once while it is stepped."""
-PLAN = ((4, "quick_rounds"), (2, "thorough_rounds"), (4, "thorough_rounds"), (8, "patient_rounds"))
-"""Steps and rounds of each pass, on each shared operator in turn. A batch of any size waits for its last row in every
-round, so patience is for the few that are left."""
+PLAN = ((4, "thorough_rounds"), (1, "thorough_rounds"), (1, "thorough_rounds"), (2, "thorough_rounds"),
+        (4, "thorough_rounds"), (8, "patient_rounds"))  # fmt: skip
+"""Steps and rounds of each pass, on each shared operator in turn. Rows that have converged sit out the later ones, and
+only those that do not settle at once take the rounds (see `model.complementarity_wide`)."""
 
 
 class OnDevice(NamedTuple):
@@ -47,41 +48,66 @@ class OnDevice(NamedTuple):
     max_equality: Any
     max_inequality: Any
     converged: Any
+    finite: Any
+    """Inputs that are numbers."""
+    outside: Any
+    """Inputs outside the box, where there is one."""
 
 
 class DeviceProgram:
     """Everything that a batch needs, moved to the device once."""
 
-    def __init__(self, driver: Driver, model: Model) -> None:
+    def __init__(
+        self, driver: Driver, model: Model, box: tuple[Array, Array] | None = None, solver: Any = solve_wide
+    ) -> None:
         self._driver = driver
         self._settings = driver.settings
-        operator = driver.operator(0)
-        self._operator = operator
-        with double():
-            self._belief = jax.jit(mean_on_device(model))
-            self._multipliers = jax.jit(mean_on_device(driver.calibration.duals))
+        self._operator = driver.operator(0)
+        search, calibration = driver.search, driver.calibration
+        self._iteration = Iteration(
+            search, calibration.candidates, calibration.flips, calibration.settings, solver
+        )
         self._check = _checked(driver.problem)
-        search = driver.search
         fixed = search.lower >= search.upper
-        base = driver.calibration.base
-        count = search.n_equalities
+        base, count = calibration.base, search.n_equalities
+        belief, multipliers = mean_on_device(model), mean_on_device(calibration.duals)
+        with double():
+            arrays = jax.device_put((belief.arrays, multipliers.arrays))
 
-        def begin(x: Any, mean: Any, predicted: Any) -> State:
+        def begin(arrays: Any, x: Any) -> tuple[Any, Any, State]:
+            """Rows last: inputs, belief, and where the iteration begins."""
+            mean, active = belief.mean(arrays[0], x)
+            predicted, _ = multipliers.mean(arrays[1], x)
             y = jnp.where(fixed, search.lower, mean).T
             lam = jnp.maximum(predicted[:, count:], 0.0).T
-            active = jnp.broadcast_to(base[:, None], lam.shape)
-            return State(y, predicted[:, :count].T, lam, active)
+            # A law that knows the same candidates has found out which of them press.
+            if active is None or active.shape != lam.shape:
+                active = jnp.broadcast_to(base[:, None], lam.shape)
+            return x.T, mean.T, State(y, predicted[:, :count].T, lam, active)
 
-        self._begin = jax.jit(begin)
-        self._place = jax.jit(lambda y, where, new: y.at[:, where].set(new), donate_argnums=0)
+        def end(x: Any, mean: Any, y: Any) -> tuple[Any, ...]:
+            """What is copied back of each row, rows first."""
+            near = self._is_near(y.T, mean.T)
+            finite, outside = jnp.isfinite(x).all(axis=1), jnp.zeros(x.shape[0], dtype=bool)
+            if box is not None:
+                slack = 1e-9 * (box[1] - box[0]) + 1e-12
+                outside = ((x < box[0] - slack) | (x > box[1] + slack)).any(axis=1)
+            return *self._check(x, y.T), near, finite, outside
+
+        begun = jax.jit(begin)
+        self._begin = lambda x: begun(arrays, x)
+        self._end = jax.jit(end)
+        self._place = jax.jit(
+            lambda y, where, new: y.at[:, where].set(new, mode="drop"), donate_argnums=0
+        )
         self._gather = jax.jit(lambda parts, where: jax.tree.map(lambda part: part[:, where], parts))
-        self._converged = jax.jit(self._has_converged)
-        self._near = jax.jit(self._is_near)
+        self._judge = jax.jit(self._judged)
 
-    def _has_converged(self, y: Any, equality: Any, inequality: Any) -> Any:
+    def _judged(self, y: Any, equality: Any, inequality: Any) -> tuple[Any, Any]:
+        """Rows that have converged, and by how many times their tolerance the others are off."""
         s = self._settings
-        finite = jnp.isfinite(y).all(axis=0)
-        return finite & (equality < s.equality_tolerance) & (inequality < s.inequality_tolerance)
+        merit = jnp.maximum(equality / s.equality_tolerance, inequality / s.inequality_tolerance)
+        return jnp.isfinite(y).all(axis=0) & (merit < 1.0), merit
 
     def _is_near(self, y: Any, mean: Any) -> Any:
         """Rows whose belief was not far off; the others are not to follow it (see `Driver.distance`)."""
@@ -108,47 +134,48 @@ class DeviceProgram:
         with double():
             x = jnp.asarray(x, dtype=jnp.float64)
             filled = jnp.concatenate([x, jnp.repeat(x[-1:], width - rows, axis=0)]) if width > rows else x
-            mean = self._belief(filled)
-            state = self._begin(filled, mean, self._multipliers(filled))
-            whole = (filled.T, mean.T, state)
-            answers = jnp.array(state.y)  # its own: places are written where they stand
-            left = np.arange(rows)
-            for index in range(len(self._driver.calibration.centres)):
-                held, places = whole, np.arange(width)
-                for number, (steps, rounds) in enumerate(PLAN):
-                    if not len(left):
-                        break
-                    if (
-                        index or number
-                    ):  # what is left, in the smallest size that is compiled; the last one fills up
-                        size = next((w for w in WIDTHS if w >= len(left)), width)
-                        wanted = padded(left, max(size, len(left)))
-                        order = np.arange(width) if number == 0 else _positions(places, width)
-                        held, places = self._gather(held, order[wanted]), wanted
-                    out = self._driver.iteration.on_device(
-                        self._driver.operator(index), *held, steps, rounds=getattr(self._settings, rounds)
-                    )
-                    held = (*held[:2], State(*out[:4]))
-                    done = np.asarray(self._converged(held[2].y, out[4], out[5]))
-                    fresh = np.flatnonzero(done) if index else np.arange(len(places))
-                    if len(
-                        fresh
-                    ):  # of later operators only what has converged; their other rows are no better
-                        answers = self._place(answers, places[fresh], held[2].y[:, fresh])
-                    left = np.setdiff1d(left, places[done])
-            y = answers.T[:rows]
-            near = self._near(y, mean[:rows])
-            y, objective, equality, inequality = self._check(x, y)
-            converged = np.ones(rows, dtype=bool)
-            converged[left] = False
-            return OnDevice(y, objective, equality, inequality, near & jnp.asarray(converged))
+            whole = self._begin(filled)
+            answers, converged = self._step_all(whole, rows)
+            y, *measured, near, finite, outside = self._end(filled, whole[1], answers)
+            found = (*measured, near & jnp.asarray(converged), finite, outside)
+            return OnDevice(*(part if width == rows else part[:rows] for part in (y, *found)))
 
-
-def _positions(places: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    """Where each row of the whole batch stands among `places`."""
-    found = np.zeros(width, dtype=np.int64)
-    found[places[::-1]] = np.arange(len(places))[::-1]
-    return found
+    def _step_all(self, whole: tuple[Any, Any, State], rows: int) -> tuple[Any, NDArray[np.bool_]]:
+        """Every pass over the first `rows` rows: answers, rows last, and which have converged."""
+        width = whole[0].shape[1]
+        answers = None
+        converged = np.arange(width) >= rows
+        for index in range(len(self._driver.calibration.centres)):
+            held, places, last = whole, np.arange(width), None
+            stay = ~converged
+            for number, (steps, rounds) in enumerate(PLAN):
+                left = np.flatnonzero(stay)  # among `places`
+                if not len(left):
+                    break
+                size = next((w for w in WIDTHS if w >= len(left)), width)
+                if size < len(places):
+                    order = padded(left, size)
+                    held, places = self._gather(held, order), places[order]
+                    own = np.arange(size) < len(left)
+                    last = None if last is None else last[order]
+                else:
+                    own = stay
+                out = self._iteration.on_device(
+                    self._driver.operator(index), *held, steps, rounds=getattr(self._settings, rounds)
+                )
+                held = (*held[:2], State(*out[:4]))
+                done, merit = (np.asarray(part) for part in self._judge(held[2].y, out[4], out[5]))
+                if answers is None:
+                    answers = jnp.array(held[2].y)  # its own: places are written where they stand
+                else:  # of later operators only what has converged; their other rows are no better
+                    written = own & (done | (index == 0))
+                    answers = self._place(answers, np.where(written, places, width), held[2].y)
+                converged[places[own & done]] = True
+                stay = own & ~done
+                if np.count_nonzero(stay) > self._settings.few_hopeless:
+                    stay &= self._driver.hopeful(merit, last, steps, number)
+                last = merit
+        return answers, converged
 
 
 class OnHost(NamedTuple):
@@ -159,6 +186,8 @@ class OnHost(NamedTuple):
     max_equality: Array
     max_inequality: Array
     converged: NDArray[np.bool_]
+    finite: NDArray[np.bool_]
+    outside: NDArray[np.bool_]
 
     def put(self, rows: NDArray[np.int64], y: Array, measured: tuple[Array, Array, Array]) -> OnHost:
         """The same with other answers to some rows."""
@@ -170,7 +199,7 @@ class OnHost(NamedTuple):
             answers[rows] = y
         objective, equality, inequality = (np.array(part) for part in self[1:4])
         objective[rows], equality[rows], inequality[rows] = measured
-        return OnHost(answers, objective, equality, inequality, self.converged)
+        return OnHost(answers, objective, equality, inequality, *self[4:])
 
 
 def on_device(program: DeviceProgram | None, problem: Problem, x: Any) -> tuple[OnHost, str]:
@@ -201,11 +230,13 @@ def on_device(program: DeviceProgram | None, problem: Problem, x: Any) -> tuple[
     if count:
         unknown = np.full(count, np.nan)
         blank = np.full((count, problem.n_outputs), np.nan)
-        parts.append((blank, unknown, unknown, unknown, np.zeros(count, dtype=bool)))
+        none = np.zeros(count, dtype=bool)
+        finite = np.isfinite(np.asarray(x[-count:])).all(axis=1)
+        parts.append((blank, unknown, unknown, unknown, none, finite, none))
     with double():
         join = jnp.concatenate if stays else np.concatenate
         y = parts[0][0] if len(parts) == 1 else join([part[0] for part in parts])
-    rest = (np.concatenate([part[i] for part in parts]) for i in range(1, 5))
+    rest = (np.concatenate([part[i] for part in parts]) for i in range(1, 7))
     return OnHost(y, *rest), note
 
 
@@ -216,43 +247,55 @@ def free_memory() -> float:
     return float(limit - used) if limit else 2e9
 
 
-def mean_on_device(model: Model) -> Callable[[Any], Any]:
-    """The mean of a model in closed form as a function of `(rows, n_inputs)`; others are computed on the host."""
+class Mean(NamedTuple):
+    """The mean of a model as a function of its arrays and `(rows, n_inputs)`; beside it, rows last, the active set of
+    the candidates where the model knows one. Arrays are arguments: as constants they would be compiled with it."""
+
+    mean: Callable[[Any, Any], tuple[Any, Any]]
+    arrays: Any
+
+
+def mean_on_device(model: Model) -> Mean:
+    """The mean of a model in closed form; others are computed on the host."""
     if isinstance(model, LinearModel):
-        return _linear(model)
+        return Mean(lambda arrays, x: (_linear(arrays, x), None), _line(model))
     if isinstance(model, ResponseModel):
-        correction, varying = _linear(model.correction), np.flatnonzero(model.varying)
+        law, varying = model.law, np.flatnonzero(model.varying)
 
-        def mean(x: Any) -> Any:
-            answer = _respond(model.law, x)
-            return answer + correction(jnp.concatenate([x, answer[:, varying]], axis=1))
+        def mean(arrays: Any, x: Any) -> tuple[Any, Any]:
+            answer, active = _respond(arrays[0], law, x)
+            return answer + _linear(arrays[1], jnp.concatenate([x, answer[:, varying]], axis=1)), active
 
-        return mean
+        return Mean(mean, (law.arrays, _line(model.correction)))
 
-    def elsewhere(x: Any) -> Any:
+    def elsewhere(_: Any, x: Any) -> tuple[Any, Any]:
         shape = jax.ShapeDtypeStruct((x.shape[0], len(model.covariance.diagonal)), jnp.float64)
-        return jax.pure_callback(lambda rows: model.predict(np.asarray(rows)).mean, shape, x)
+        return jax.pure_callback(lambda rows: model.predict(np.asarray(rows)).mean, shape, x), None
 
-    return elsewhere
-
-
-def _linear(model: LinearModel) -> Callable[[Any], Any]:
-    centre, spread = np.asarray(model.inputs.mean), np.asarray(model.inputs.std)
-    return lambda x: model.offset + ((x - centre) / spread) @ model.weights
+    return Mean(elsewhere, ())
 
 
-def _respond(law: Law, x: Any) -> Any:
+def _line(model: LinearModel) -> tuple[Array, Array]:
+    """A linear model as one matrix and an offset."""
+    weights = np.asarray(model.weights) / np.asarray(model.inputs.std)[:, None]
+    return weights, np.asarray(model.offset) - np.asarray(model.inputs.mean) @ weights
+
+
+def _linear(line: tuple[Any, Any], x: Any) -> Any:
+    return x @ line[0] + line[1]
+
+
+def _respond(a: LawArrays, law: Law, x: Any) -> tuple[Any, Any]:
     """`Law.respond` for rows on the device, in as many rounds as all of them together may need at first."""
-    a = law.arrays
     dx = (x - a.x0).T
     answer = (a.y0 + a.drift)[:, None] + a.slope @ dx
     if not a.q0.shape[0]:
-        return answer.T
+        return answer.T, None
     q = a.q0[:, None] + a.q_slope @ dx
     previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
-    active = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
-    lam, _, settled = solve(a.pivoted, q, previous, active, law.flips, law.rounds[0])
-    return (answer + a.push @ jnp.where(settled, lam, previous)).T
+    usual = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
+    lam, active, settled = solve_wide(a.pivoted, q, previous, usual, law.flips, law.rounds[0])
+    return (answer + a.push @ jnp.where(settled, lam, previous)).T, jnp.where(settled, active, usual)
 
 
 def _checked(problem: Problem) -> Callable[[Any, Any], tuple[Any, ...]]:

@@ -270,7 +270,7 @@ class Driver:
                 level.start is Start.FOUND
             )  # active sets no longer change: the rate tells from the second pass on
             if stay.sum() > self.settings.few_hopeless and not (near and number == 0):
-                stay &= self._hopeful(merit, last, steps, self.settings.patient_passes if near else number)
+                stay &= self.hopeful(merit, last, steps, self.settings.patient_passes if near else number)
             leaving = ~stay
             for part, now in zip(ended, state, strict=True):
                 part[left[leaving]] = now[leaving]
@@ -294,7 +294,7 @@ class Driver:
             residuals.equality / s.equality_tolerance, residuals.inequality / s.inequality_tolerance
         )
 
-    def _hopeful(self, merit: Array, last: Array | None, steps: int, number: int) -> Mask:
+    def hopeful(self, merit: Array, last: Array | None, steps: int, number: int) -> Mask:
         """Rows that will converge soon, by how their residuals fall."""
         s = self.settings
         if last is None:

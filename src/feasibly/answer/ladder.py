@@ -200,10 +200,10 @@ class Ladder:
         stays = isinstance(x, jax.Array)
         calibration = self.driver.calibration
         if self._program is None and calibration.shares and not calibration.sparse:
-            self._program = DeviceProgram(self.driver, self.model)
+            self._program = DeviceProgram(self.driver, self.model, self._box)
         host = np.asarray(x, dtype=np.float64)
         found, note = on_device(self._program, self.problem, x)
-        finite = np.asarray(np.isfinite(host).all(axis=1))
+        finite = found.finite
         refused = self.problem.refused(host)
         answerable = finite.copy()
         answerable[list(refused)] = False
@@ -214,6 +214,8 @@ class Ladder:
         factorisations = np.zeros(len(host), dtype=np.int64)
         if len(left):
             schedule = CONDITIONED if self._program is None or note else ROW_BY_ROW
+            level[left] = ""
+        if len(left) and (schedule is CONDITIONED or self.driver.rowwise.installed):
             again = self.driver.run(host[left], self.model.predict(host[left]).mean, schedule)
             level[left], factorisations[left] = again.level, again.factorisations
             better = again.converged if schedule is ROW_BY_ROW else np.ones(len(left), dtype=bool)
@@ -226,9 +228,7 @@ class Ladder:
                 y = (jnp if stays else np).where(answerable[:, None], y, np.nan)
         outcome = np.full(len(host), AnswerOutcome.OK, dtype=object)
         outcome[~(np.maximum(equality, inequality) <= tolerance)] = AnswerOutcome.VIOLATED
-        outcome[self.outside(np.where(answerable[:, None], host, self.problem.nominal))] = (
-            AnswerOutcome.OUTSIDE
-        )
+        outcome[self._outside_there(host, found.outside, answerable)] = AnswerOutcome.OUTSIDE
         for i, refusal in refused.items():
             outcome[i] = AnswerOutcome[refusal.kind.upper()]
         outcome[~finite] = AnswerOutcome.NOT_FINITE_INPUT
@@ -255,6 +255,12 @@ class Ladder:
             level=tuple(level),
             factorisations=factorisations,
         )
+
+    def _outside_there(self, x: Array, outside: Mask, answerable: Mask) -> Mask:
+        """As `outside`, where the device has compared inputs with their box already."""
+        if self._box is not None and self._program is not None:
+            return outside if self.problem.drawing is None else outside | self.problem.unlike(x)
+        return self.outside(np.where(answerable[:, None], x, self.problem.nominal))
 
     def _measured(self, x: Array, y: Array, climbed: Climbed, answerable: Mask) -> tuple[Array, Array, Array]:
         """Cost and largest violations of every row, in float64 over all constraints."""

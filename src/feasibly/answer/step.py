@@ -71,8 +71,16 @@ class Carry(NamedTuple):
 class Iteration:
     """Compiled steps for one problem and its candidates; operators come and go as arguments."""
 
-    def __init__(self, problem: Problem, candidates: Candidates, flips: int, settings: Settings) -> None:
-        self._run = _compile(problem, candidates, flips, settings)
+    def __init__(
+        self,
+        problem: Problem,
+        candidates: Candidates,
+        flips: int,
+        settings: Settings,
+        solver: Callable[..., tuple[Any, Any, Any]] = solve,
+    ) -> None:
+        """`solver` is that of the complementarity problem: `solve`, or another with its arguments."""
+        self._run = _compile(problem, candidates, flips, settings, solver)
 
     def run(
         self,
@@ -173,6 +181,7 @@ def take_step(
     rounds: Any,
     flips: int,
     settings: Settings,
+    solver: Callable[..., tuple[Any, Any, Any]] = solve,
 ) -> Carry:
     """One step of every row: exact residuals, an approximate inverse, and the complementarity problem between them."""
     state, free, n = carry.state, pieces.free, len(pieces.free)
@@ -187,7 +196,7 @@ def take_step(
     lam, active = state.lam, state.active
     if len(lam):
         q = inverse.along_normals(d[:n]) + a + inverse.gram @ lam
-        lam, active, _ = solve(inverse.pivoted, q, lam, active, flips, rounds)
+        lam, active, _ = solver(inverse.pivoted, q, lam, active, flips, rounds)
         d = d + inverse.respond(lam - state.lam)
     # Frozen derivatives are trusted as far as the data reach; further, the step is shortened, never turned.
     share = 1.0 / jnp.maximum(jnp.max(jnp.abs(d[:n]) / inverse.trust[:, None], axis=0), 1.0) if n else 1.0
@@ -212,7 +221,11 @@ def _relative(now: Any, before: Any) -> Any:
 
 
 def _compile(
-    problem: Problem, candidates: Candidates, flips: int, settings: Settings
+    problem: Problem,
+    candidates: Candidates,
+    flips: int,
+    settings: Settings,
+    solver: Callable[..., tuple[Any, Any, Any]],
 ) -> Callable[..., tuple[Any, ...]]:
     pieces = make_pieces(problem, candidates)
 
@@ -231,7 +244,7 @@ def _compile(
         rounds: Any,
     ) -> tuple[Any, ...]:
         def step(carry: Carry) -> Carry:
-            return take_step(pieces, inverse, x, mean, carry, proximal, rounds, flips, settings)
+            return take_step(pieces, inverse, x, mean, carry, proximal, rounds, flips, settings, solver)
 
         def unfinished(carry: Carry) -> Any:
             now, before = carry.costs
