@@ -21,19 +21,31 @@ import numpy as np
 
 import feasibly as fb
 from feasibly.answer.device import DeviceProgram
+from feasibly.answer.step import Iteration
 from feasibly.precision import double
 
 
 def rates() -> dict[str, float]:
-    """What the device does: single-precision products at full and at default precision, and copies, a second."""
+    """What the device does a second: products in single precision, at full and at default precision, and in double;
+    bytes within its memory, and bytes to it from memory of the processor that it can read, and back."""
     n = 8192 if jax.default_backend() != "cpu" else 1024
     a = jnp.ones((n, n), jnp.float32)
     found = {}
     for name, precision in (("fp32_flops", "highest"), ("default_flops", "default")):
         product = jax.jit(lambda a, precision=precision: jnp.matmul(a, a, precision=precision))
         found[name] = 2 * n**3 / best(lambda product=product: product(a))
+    with double():
+        exact = a.astype(jnp.float64)
+        product = jax.jit(lambda a: a @ a)
+        found["fp64_flops"] = 2 * n**3 / best(lambda: product(exact))
     copy = jax.jit(lambda a: a + 1.0)
     found["bytes"] = 2 * a.nbytes / best(lambda: copy(a))
+    device = jax.devices()[0]
+    host = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
+    there = jax.sharding.SingleDeviceSharding(device)
+    found["bytes_out"] = a.nbytes / best(lambda: jax.device_put(a, host))
+    near = jax.device_put(a, host)
+    found["bytes_in"] = a.nbytes / best(lambda: jax.device_put(near, there))
     return found
 
 
@@ -47,7 +59,9 @@ def best(call: Any, repeats: int = 5) -> float:
     return min(taken)
 
 
-def measure(folder: Path, rows: int, repeats: int, known: dict[str, float]) -> dict[str, Any]:
+def measure(
+    folder: Path, rows: int, repeats: int, known: dict[str, float], keep: Path | None
+) -> dict[str, Any]:
     proxy = fb.Proxy.load(folder)
     x = fb.sample(proxy.problem, rows, seed=424242)
     began = time.perf_counter()
@@ -59,24 +73,37 @@ def measure(folder: Path, rows: int, repeats: int, known: dict[str, float]) -> d
         found = proxy.ladder.answer_on_device(x)
         taken.append(time.perf_counter() - began)
     worst = np.maximum(found.max_equality, found.max_inequality)
-    driver = proxy.ladder.driver
-    program = DeviceProgram(driver, proxy.model)
-    width = min(program.rows_at_once(), rows)
+    if keep is not None:  # for comparison with a processor's answers, where there is a solver
+        keep.mkdir(parents=True, exist_ok=True)
+        few = {"y": found.y[:256], "objective": found.objective[:256], "worst": worst[:256]}
+        np.savez(keep / f"{folder.name}.npz", missed=np.flatnonzero(~found.ok), **few)
+    driver, program = proxy.ladder.driver, proxy.ladder._program
+    width = min(program.rows_at_once, rows)
     with double():
         there = jnp.asarray(x[:width])
     inside = best(lambda: program.run(there), repeats)
     with double():
-        belief = best(lambda: program._belief(there), repeats)
+        start = program._begin(there)
+        belief = best(lambda: program._begin(there), repeats)
         answers = program.run(there).y
         check = best(lambda: program._check(there, answers), repeats)
-    n, ne = len(driver.operator(0).free), proxy.problem.n_equalities
-    move = 2.0 * (n + ne) ** 2
+        step = one_step(program, start)
+    n, ne, candidates = (
+        len(program._operator.free),
+        proxy.problem.n_equalities,
+        len(driver.calibration.candidates),
+    )
+    taken_steps = sum(count * steps for count, steps in program.passes) / width
+    move = 2.0 * ((n + ne) ** 2 + n**2 + (n + ne) * candidates)
+    exact = 6.0 * candidates**2
+    through = 8.0 * (proxy.problem.n_inputs + proxy.problem.n_outputs)
     level = {name: found.level.count(name) for name in set(found.level)}
     return {
         "model": folder.name,
         "problem": proxy.problem.name,
         "method": proxy.method,
         "labels": proxy.record.labels,
+        "candidates": candidates,
         "rows": rows,
         "batch": width,
         "first_call_seconds": first,
@@ -85,14 +112,39 @@ def measure(folder: Path, rows: int, repeats: int, known: dict[str, float]) -> d
         "us_on_device": 1e6 * inside / width,
         "us_belief": 1e6 * belief / width,
         "us_check": 1e6 * check / width,
-        "us_one_step_by_fp32_rate": 1e6 * move / known["fp32_flops"],
-        "us_one_step_by_default_rate": 1e6 * move / known["default_flops"],
+        "us_step_without_complementarity": 1e6 * step / width,
+        "passes": program.passes,
+        "steps_an_instance": taken_steps,
+        "limit_us_copies": 1e6 * (8.0 * proxy.problem.n_inputs / known["bytes_in"]
+                                  + 8.0 * proxy.problem.n_outputs / known["bytes_out"]),
+        "limit_us_products": 1e6 * taken_steps * (move / known["fp32_flops"] + exact / known["fp64_flops"]),
+        "limit_us_ten_moves_fp32": 1e7 * 2.0 * (n + ne) ** 2 / known["fp32_flops"],
+        "limit_us_memory": 1e6 * taken_steps * 2.0 * through / known["bytes"],
         "hold_1e-6": float(np.mean(worst < 1e-6)),
         "hold_1e-4": float(np.mean(worst < 1e-4)),
         "ok": int(found.ok.sum()),
         "levels": level,
         "warnings": list(found.warnings),
-    }
+    }  # fmt: skip
+
+
+def one_step(program: DeviceProgram, start: Any) -> float:
+    """Seconds of one step of a whole batch if no candidate's multiplier ever changed."""
+    calibration = program._driver.calibration
+    iteration = Iteration(
+        program._driver.search, calibration.candidates, calibration.flips, calibration.settings, unchanged
+    )
+
+    def run(steps: int) -> Any:
+        return iteration.on_device(program._operators[0], *start, steps, rounds=(0, 0))
+
+    return (best(lambda: run(4)) - best(lambda: run(1))) / 3.0
+
+
+def unchanged(
+    pivoted: Any, q: Any, previous: Any, active: Any, flips: int, rounds: Any
+) -> tuple[Any, Any, Any]:
+    return previous, active, None
 
 
 def main() -> None:
@@ -101,6 +153,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=65_536)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--commit", default="")
+    parser.add_argument("--keep", type=Path, help="a folder for some answers, and which rows have none")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     device = jax.devices()[0]
@@ -110,7 +163,7 @@ def main() -> None:
     }  # fmt: skip
     for folder in asked.models:
         try:
-            row = measure(folder, asked.rows, asked.repeats, known)
+            row = measure(folder, asked.rows, asked.repeats, known, asked.keep)
         except (
             Exception
         ) as error:  # the other models are measured all the same, and this one says what stopped it

@@ -63,6 +63,7 @@ def test_a_device_without_memory_gets_smaller_batches_or_none(fits, monkeypatch)
         def __init__(self, program):
             self.program, self.width = program, 0
 
+        @property
         def rows_at_once(self):
             self.width = 2048
             return 2048

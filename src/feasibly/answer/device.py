@@ -7,7 +7,10 @@ converge are named, and the driver takes them on.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -34,10 +37,15 @@ SHARE_OF_MEMORY = 0.35
 """Of the device's free memory that the arrays of one batch may take, those of its steps included."""
 ARRAYS_A_ROW = 14
 """How many times a row's numbers (inputs, outputs, multipliers) are held at once while it is stepped."""
-PLAN = ((4, "thorough_rounds"), (1, "thorough_rounds"), (1, "thorough_rounds"), (2, "thorough_rounds"),
-        (4, "thorough_rounds"), (8, "patient_rounds"))  # fmt: skip
-"""Steps and rounds of each pass, on each shared operator in turn. Rows that have converged sit out the later ones, and
-only those that do not settle at once take the rounds (see `model.complementarity_wide`)."""
+PLAN = ((4, False), (1, False), (1, False), (2, False), (4, False), (8, True))
+"""Steps of each pass, on each shared operator in turn, and whether rounds of the complementarity problem are patient.
+Rows that have converged sit out the later passes, and only those that do not settle at once take the rounds (see
+`model.complementarity_wide`)."""
+CANDIDATES_A_ROUND = 8
+"""Patience goes no further than a round for so many candidates: with the 17 of case57 it brings nothing, with the 343
+of case500 half of the rows that are left."""
+PIECE = 1 << 24
+"""Bytes of an array that travel at a time; the processor copies several pieces at once."""
 
 
 class OnDevice(NamedTuple):
@@ -62,7 +70,10 @@ class DeviceProgram:
     ) -> None:
         self._driver = driver
         self._settings = driver.settings
-        self._operator = driver.operator(0)
+        self._operators = [driver.operator(index) for index in range(len(driver.calibration.centres))]
+        self._operator = self._operators[0]
+        self.passes: list[tuple[int, int]] = []
+        """Width and steps of each pass of the last batch."""
         search, calibration = driver.search, driver.calibration
         self._iteration = Iteration(
             search, calibration.candidates, calibration.flips, calibration.settings, solver
@@ -97,9 +108,7 @@ class DeviceProgram:
         begun = jax.jit(begin)
         self._begin = lambda x: begun(arrays, x)
         self._end = jax.jit(end)
-        self._place = jax.jit(
-            lambda y, where, new: y.at[:, where].set(new, mode="drop"), donate_argnums=0
-        )
+        self._place = jax.jit(lambda y, where, new: y.at[:, where].set(new, mode="drop"), donate_argnums=0)
         self._gather = jax.jit(lambda parts, where: jax.tree.map(lambda part: part[:, where], parts))
         self._judge = jax.jit(self._judged)
 
@@ -116,8 +125,9 @@ class DeviceProgram:
         most = self._settings.far_belief * self._driver.calibration.weight * apart.shape[0]
         return squares <= most
 
+    @functools.cached_property
     def rows_at_once(self) -> int:
-        """The largest size that the memory at hand allows."""
+        """The largest size that the memory at hand allows. Looked up once: asking the device takes milliseconds."""
         search = self._driver.search
         numbers = search.n_inputs + 2 * search.n_outputs + search.n_equalities
         numbers += 4 * len(self._driver.calibration.candidates)
@@ -132,7 +142,7 @@ class DeviceProgram:
         rows = x.shape[0]
         width = next((w for w in WIDTHS if w >= rows), rows)
         with double():
-            x = jnp.asarray(x, dtype=jnp.float64)
+            x = x if isinstance(x, jax.Array) else _sent(x)
             filled = jnp.concatenate([x, jnp.repeat(x[-1:], width - rows, axis=0)]) if width > rows else x
             whole = self._begin(filled)
             answers, converged = self._step_all(whole, rows)
@@ -140,15 +150,24 @@ class DeviceProgram:
             found = (*measured, near & jnp.asarray(converged), finite, outside)
             return OnDevice(*(part if width == rows else part[:rows] for part in (y, *found)))
 
+    def _rounds(self, patient: bool) -> tuple[int, int]:
+        """Of the complementarity problem, soft and hard."""
+        thorough, most = self._settings.thorough_rounds, self._settings.patient_rounds
+        if not patient:
+            return thorough
+        useful = len(self._driver.calibration.candidates) // CANDIDATES_A_ROUND
+        return max(thorough[0], min(most[0], useful)), max(thorough[1], min(most[1], useful))
+
     def _step_all(self, whole: tuple[Any, Any, State], rows: int) -> tuple[Any, NDArray[np.bool_]]:
         """Every pass over the first `rows` rows: answers, rows last, and which have converged."""
         width = whole[0].shape[1]
         answers = None
         converged = np.arange(width) >= rows
-        for index in range(len(self._driver.calibration.centres)):
-            held, places, last = whole, np.arange(width), None
+        self.passes = []
+        for index, operator in enumerate(self._operators):
+            held, places = whole, np.arange(width)
             stay = ~converged
-            for number, (steps, rounds) in enumerate(PLAN):
+            for number, (steps, patient) in enumerate(PLAN):
                 left = np.flatnonzero(stay)  # among `places`
                 if not len(left):
                     break
@@ -157,12 +176,10 @@ class DeviceProgram:
                     order = padded(left, size)
                     held, places = self._gather(held, order), places[order]
                     own = np.arange(size) < len(left)
-                    last = None if last is None else last[order]
                 else:
                     own = stay
-                out = self._iteration.on_device(
-                    self._driver.operator(index), *held, steps, rounds=getattr(self._settings, rounds)
-                )
+                self.passes.append((len(places), steps))
+                out = self._iteration.on_device(operator, *held, steps, rounds=self._rounds(patient))
                 held = (*held[:2], State(*out[:4]))
                 done, merit = (np.asarray(part) for part in self._judge(held[2].y, out[4], out[5]))
                 if answers is None:
@@ -172,9 +189,8 @@ class DeviceProgram:
                     answers = self._place(answers, np.where(written, places, width), held[2].y)
                 converged[places[own & done]] = True
                 stay = own & ~done
-                if np.count_nonzero(stay) > self._settings.few_hopeless:
-                    stay &= self._driver.hopeful(merit, last, steps, number)
-                last = merit
+                if number == 0 and np.count_nonzero(stay) > self._settings.few_hopeless:
+                    stay &= self._driver.hopeful(merit, None, steps, number)
         return answers, converged
 
 
@@ -209,12 +225,12 @@ def on_device(program: DeviceProgram | None, problem: Problem, x: Any) -> tuple[
     fit, or there is no program, nothing has converged, and the caller goes on with what it has.
     """
     stays, parts, note, first = isinstance(x, jax.Array), [], "", 0
-    width = 0 if program is None else program.rows_at_once()
+    width = 0 if program is None else program.rows_at_once
     while program is not None and first < x.shape[0]:
         try:
             out = program.run(x[first : first + width])
             part = (out.y, *(np.asarray(p) for p in out[1:]))
-            parts.append(part if stays else (np.asarray(out.y), *part[1:]))
+            parts.append(part if stays else (_fetched(out.y), *part[1:]))
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -238,6 +254,37 @@ def on_device(program: DeviceProgram | None, problem: Problem, x: Any) -> tuple[
         y = parts[0][0] if len(parts) == 1 else join([part[0] for part in parts])
     rest = (np.concatenate([part[i] for part in parts]) for i in range(1, 7))
     return OnHost(y, *rest), note
+
+
+def _sent(x: Array) -> Any:
+    """Rows on the default device. In pieces: one is copied to where the device can read it while another travels."""
+    x = np.asarray(x, dtype=np.float64)
+    pieces = np.array_split(x, max(1, min(len(x), x.nbytes // PIECE)))
+    return jnp.asarray(x) if len(pieces) == 1 else jnp.concatenate([jax.device_put(part) for part in pieces])
+
+
+def _fetched(y: Any) -> Array:
+    """A NumPy array of its own.
+
+    Memory that the device can write to is filled at the full speed of the connection, but there is little of it and it
+    is not for keeps; what takes time is the way from there to fresh memory, so several threads go it.
+    """
+    if y.nbytes < 2 * PIECE or next(iter(y.devices())).platform == "cpu":
+        return np.asarray(y)
+    near = jax.sharding.SingleDeviceSharding(next(iter(y.devices())), memory_kind="pinned_host")
+    try:
+        source = np.asarray(jax.device_put(y, near))
+    except (ValueError, jax.errors.JaxRuntimeError):  # a device without such memory, or none left
+        return np.asarray(y)
+    found = np.empty(source.shape)
+    cuts = np.linspace(0, len(found), 1 + y.nbytes // PIECE).astype(int)
+
+    def copy(first: int, last: int) -> None:
+        found[first:last] = source[first:last]
+
+    with ThreadPoolExecutor(min(len(cuts) - 1, os.cpu_count() or 1)) as pool:
+        list(pool.map(copy, cuts[:-1], cuts[1:]))
+    return found
 
 
 def free_memory() -> float:

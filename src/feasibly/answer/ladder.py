@@ -228,7 +228,8 @@ class Ladder:
                 y = (jnp if stays else np).where(answerable[:, None], y, np.nan)
         outcome = np.full(len(host), AnswerOutcome.OK, dtype=object)
         outcome[~(np.maximum(equality, inequality) <= tolerance)] = AnswerOutcome.VIOLATED
-        outcome[self._outside_there(host, found.outside, answerable)] = AnswerOutcome.OUTSIDE
+        outside = None if note or self._program is None else found.outside
+        outcome[self._outside_there(host, outside, answerable)] = AnswerOutcome.OUTSIDE
         for i, refusal in refused.items():
             outcome[i] = AnswerOutcome[refusal.kind.upper()]
         outcome[~finite] = AnswerOutcome.NOT_FINITE_INPUT
@@ -256,9 +257,9 @@ class Ladder:
             factorisations=factorisations,
         )
 
-    def _outside_there(self, x: Array, outside: Mask, answerable: Mask) -> Mask:
-        """As `outside`, where the device has compared inputs with their box already."""
-        if self._box is not None and self._program is not None:
+    def _outside_there(self, x: Array, outside: Mask | None, answerable: Mask) -> Mask:
+        """As `outside`, where the device may have compared inputs with their box already."""
+        if self._box is not None and outside is not None:
             return outside if self.problem.drawing is None else outside | self.problem.unlike(x)
         return self.outside(np.where(answerable[:, None], x, self.problem.nominal))
 

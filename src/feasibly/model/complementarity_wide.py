@@ -19,8 +19,11 @@ from feasibly.model.complementarity import PATIENCE, Pivoted
 FEW = 8
 """Systems of most rows are as large as half the differences that any may have, in steps of this. On case57 99 % of the
 rows differ in at most four places where 16 are allowed, on case118 in 13 of 24, on case500 in 37 of 56."""
-NARROWER = (1, 4, 32)
-"""How many times narrower batches become as rows settle: rounds at one width go on until the next is wide enough."""
+NARROWER, FEWER = (1, 4, 32), (1, 8, 64)
+"""How many times narrower batches become as rows settle: rounds at one width go on until the next is wide enough. The
+second for rows that differ in many places."""
+UNROLLED = 32
+"""Systems up to this size are inverted without a loop, which would copy them in every turn."""
 
 
 class _Settled(NamedTuple):
@@ -49,6 +52,7 @@ def solve_wide(
     rounds: tuple[Any, Any],
 ) -> tuple[Any, Any, Any]:
     """As `complementarity.solve`: multipliers, their active set, and whether a row settled."""
+    q, previous, active = jnp.asarray(q), jnp.asarray(previous), jnp.asarray(active)
     hard, rows = pivoted[1], q.shape[1]
     usual = jnp.asarray(hard.base)[:, None]
     few = min(flips, -(-flips // (2 * FEW)) * FEW)
@@ -56,10 +60,8 @@ def solve_wide(
     settled = ~wrong.any(axis=0) & ~over
     lam, sets = jnp.where(settled, lam, previous), active
     left = ~settled & ~over
-    for most, first in ((few, 0), (flips, 1)):
-        if first and flips == few:
-            break
-        widths = sorted({max(rows // factor, min(rows, 16)) for factor in NARROWER[first:]}, reverse=True)
+    for most, narrower in ((few, NARROWER), (flips, FEWER))[: 1 if flips == few else 2]:
+        widths = sorted({max(rows // factor, min(rows, 16)) for factor in narrower}, reverse=True)
         roughly = _settle(pivoted[0], q, previous, active != usual, left, most, rounds[0], widths)
         going = left & ~roughly.over
         exactly = _settle(hard, q, previous, roughly.flipped, going, most, rounds[1], widths)
@@ -99,9 +101,7 @@ def _settle(
 
     none = jnp.zeros(rows, dtype=bool)
     # Rows that are not asked for have settled.
-    found = _Settled(
-        previous, flipped, jnp.where(which, size + 1, 0), jnp.full(rows, PATIENCE), none
-    )
+    found = _Settled(previous, flipped, jnp.where(which, size + 1, 0), jnp.full(rows, PATIENCE), none)
     round_ = jnp.asarray(0)
     for width, enough in zip(widths, (*widths[1:], 0), strict=True):
 
@@ -145,15 +145,17 @@ def _try(pivoted: Pivoted, start: Any, flipped: Any, most: int) -> tuple[Any, An
     # Sums of zeros and ones are exact in any precision, and a product with a triangle is quicker than a scan.
     order = jnp.asarray(np.tri(size, dtype=np.float32)) @ flipped.astype(jnp.float32)
     order = jnp.where(flipped, order.astype(jnp.int32), 0)
-    number = jnp.arange(1, most + 1, dtype=jnp.int32)[:, None, None]
-    where = jnp.sum(jnp.where(order[None] == number, places[None], 0), axis=1)
+    slot = jnp.where((order > 0) & (order <= most), order - 1, most)  # the last one is for everything else
+    blank = jnp.zeros((most + 1, start.shape[1]), dtype=jnp.int32)
+    where = blank.at[slot, jnp.arange(start.shape[1])].set(jnp.broadcast_to(places, order.shape))[:most]
     total = jnp.max(order, axis=0)
     valid = jnp.arange(most)[:, None] < total
     both = valid[:, None] & valid[None]
     small = jnp.where(both, matrix[where[:, None], where[None]], jnp.eye(most)[:, :, None])
     right = jnp.where(valid, -jnp.take_along_axis(start, where, axis=0), 0.0)
     found = jnp.where(valid, _solve_small(small, right), 0.0)
-    amounts = jnp.sum(jnp.where(order[None] == number, found[:, None], 0.0), axis=0)
+    found = jnp.concatenate([found, jnp.zeros_like(found[:1])])
+    amounts = jnp.take_along_axis(found, slot, axis=0)
     values = start + matrix @ amounts
     tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=0))
     wrong = jnp.where(flipped, amounts, values) < -tolerance
@@ -174,17 +176,50 @@ def _solve_small(small: Any, right: Any) -> Any:
 
 def _invert(small: Any) -> Any:
     size = small.shape[0]
-    places = jnp.arange(size)
+    if size <= UNROLLED:
+        for first in range(0, size, 2):
+            small = _sweep_two(small, first) if first + 1 < size else _sweep(first, small)
+        return small
+    return jax.lax.fori_loop(0, size, _sweep, small)
 
-    def sweep(k: Any, left: Any) -> Any:
-        row, column = left[k], left[:, k]
-        pivot = row[k]
-        # A barrier: what is overwritten is read first.
-        row, column, pivot = jax.lax.optimization_barrier((row / pivot, column, pivot))
-        here = places == k
-        across, along = here[:, None, None], here[None, :, None]
-        inside = left - column[:, None] * row[None]
-        ends = jnp.where(across, jnp.where(along, 1.0 / pivot, row[None]), -column[:, None] / pivot)
-        return jnp.where(across | along, ends, inside)
 
-    return jax.lax.fori_loop(0, size, sweep, small)
+def _sweep(k: Any, left: Any) -> Any:
+    """The principal pivot at `k`; after all of them, the inverse is left."""
+    row, column = left[k], left[:, k]
+    pivot = row[k]
+    # A barrier: what is overwritten is read first.
+    row, column, pivot = jax.lax.optimization_barrier((row / pivot, column, pivot))
+    here = jnp.arange(left.shape[0]) == k
+    across, along = here[:, None, None], here[None, :, None]
+    inside = left - column[:, None] * row[None]
+    ends = jnp.where(across, jnp.where(along, 1.0 / pivot, row[None]), -column[:, None] / pivot)
+    return jnp.where(across | along, ends, inside)
+
+
+def _sweep_two(left: Any, first: int) -> Any:
+    """Two pivots at once: everything else is read and written half as often."""
+    left = jax.lax.optimization_barrier(left)
+    last = first + 2
+    one, other = left[first], left[first + 1]
+    pivot, side, below = one[first], one[first + 1], other[first]
+    rest = other[first + 1] - below * side / pivot
+    corner = jnp.stack(
+        [
+            jnp.stack([(1.0 + side * below / (pivot * rest)) / pivot, -side / (pivot * rest)]),
+            jnp.stack([-below / (pivot * rest), 1.0 / rest]),
+        ]
+    )
+    columns = left[:, first:last]
+    corner = jax.lax.optimization_barrier(corner)
+    rows = corner[:, :1] * one[None] + corner[:, 1:] * other[None]
+    away = -(columns[:, :1] * corner[None, 0] + columns[:, 1:] * corner[None, 1])
+    rows, away = jax.lax.optimization_barrier((rows, away))
+    inside = left - columns[:, :1] * rows[None, 0] - columns[:, 1:] * rows[None, 1]
+
+    def beside(part: Any, middle: Any) -> Any:
+        return jnp.concatenate([part[:, :first], middle, part[:, last:]], axis=1)
+
+    top, bottom = slice(0, first), slice(last, None)
+    return jnp.concatenate(
+        [beside(inside[top], away[top]), beside(rows, corner), beside(inside[bottom], away[bottom])]
+    )
