@@ -22,8 +22,6 @@ rows differ in at most four places where 16 are allowed, on case118 in 13 of 24,
 NARROWER, FEWER = (1, 4, 32), (1, 8, 64)
 """How many times narrower batches become as rows settle: rounds at one width go on until the next is wide enough. The
 second for rows that differ in many places."""
-UNROLLED = 32
-"""Systems up to this size are inverted without a loop, which would copy them in every turn."""
 
 
 class _Settled(NamedTuple):
@@ -53,24 +51,41 @@ def solve_wide(
 ) -> tuple[Any, Any, Any]:
     """As `complementarity.solve`: multipliers, their active set, and whether a row settled."""
     q, previous, active = jnp.asarray(q), jnp.asarray(previous), jnp.asarray(active)
-    hard, rows = pivoted[1], q.shape[1]
-    usual = jnp.asarray(hard.base)[:, None]
+    rows = q.shape[1]
+    usual = jnp.asarray(pivoted[0].base)[:, None]
+    both = jax.tree.map(lambda *parts: jnp.stack([jnp.asarray(part) for part in parts]), *pivoted)
     few = min(flips, -(-flips // (2 * FEW)) * FEW)
-    lam, wrong, over = _try(hard, _start(hard, q, previous), active != usual, few)
-    settled = ~wrong.any(axis=0) & ~over
-    lam, sets = jnp.where(settled, lam, previous), active
-    left = ~settled & ~over
-    for most, narrower in ((few, NARROWER), (flips, FEWER))[: 1 if flips == few else 2]:
+    kinds = jnp.asarray([1, 0, 1])  # hard: what is at hand; soft; hard from where that ends
+    most_rounds = jnp.stack([jnp.asarray(1), jnp.asarray(rounds[0]), jnp.asarray(rounds[1])])
+
+    def through(phases: tuple[int, int], most: int, narrower: tuple[int, ...], found: Any) -> Any:
+        """Multipliers, differences, rows that have settled and rows that do not fit, after these phases."""
         widths = sorted({max(rows // factor, min(rows, 16)) for factor in narrower}, reverse=True)
-        roughly = _settle(pivoted[0], q, previous, active != usual, left, most, rounds[0], widths)
-        going = left & ~roughly.over
-        exactly = _settle(hard, q, previous, roughly.flipped, going, most, rounds[1], widths)
-        over = over & ~left | (left & (roughly.over | exactly.over))
-        new, exact = left & ~over, exactly.settled
-        lam = jnp.where(new, jnp.where(exact, exactly.lam, roughly.lam), lam)
-        sets = jnp.where(new, jnp.where(exact, exactly.flipped, roughly.flipped) != usual, sets)
-        settled, left = settled | (new & exact), over
-    return lam, sets, settled
+
+        def phase(number: Any, found: Any) -> Any:
+            lam, flipped, settled, over = found
+            # One program for soft and hard: compiling it twice takes twice as long.
+            kind = jax.tree.map(lambda part: part[kinds[number]], both)
+            waiting = ~settled & ~over
+            new = _settle(kind, q, previous, flipped, waiting, most, most_rounds[number], widths)
+            exact = waiting & new.settled & (kinds[number] == 1)
+            taken = exact | (waiting & ~new.over & (kinds[number] == 0))
+            return (
+                jnp.where(taken, new.lam, lam),
+                jnp.where(taken, new.flipped, flipped),
+                settled | exact,
+                over | (waiting & new.over),
+            )
+
+        return jax.lax.fori_loop(*phases, phase, found)
+
+    none = jnp.zeros(rows, dtype=bool)
+    lam, flipped, settled, over = through((0, 3), few, NARROWER, (previous, active != usual, none, none))
+    if flips > few:
+        others = (lam, flipped, settled | ~over, none)
+        lam, flipped, done, over = through((1, 3), flips, FEWER, others)
+        settled = settled | (done & ~others[2])
+    return lam, flipped != usual, settled
 
 
 def _settle(
@@ -140,7 +155,7 @@ def _start(pivoted: Pivoted, q: Any, previous: Any) -> Any:
 def _try(pivoted: Pivoted, start: Any, flipped: Any, most: int) -> tuple[Any, Any, Any]:
     """Solve for the first `most` differences of every row: multipliers, signs that are wrong, rows that have more."""
     matrix, base = jnp.asarray(pivoted.matrix), jnp.asarray(pivoted.base)[:, None]
-    size = start.shape[0]
+    size, most = start.shape[0], most + most % 2
     places = jnp.arange(size, dtype=jnp.int32)[:, None]
     # Sums of zeros and ones are exact in any precision, and a product with a triangle is quicker than a scan.
     order = jnp.asarray(np.tri(size, dtype=np.float32)) @ flipped.astype(jnp.float32)
@@ -175,51 +190,29 @@ def _solve_small(small: Any, right: Any) -> Any:
 
 
 def _invert(small: Any) -> Any:
-    size = small.shape[0]
-    if size <= UNROLLED:
-        for first in range(0, size, 2):
-            small = _sweep_two(small, first) if first + 1 < size else _sweep(first, small)
-        return small
-    return jax.lax.fori_loop(0, size, _sweep, small)
+    """Two principal pivots at a time; after all of them, the inverse is left. The size is even."""
+    size, rows = small.shape[1:]
 
+    def sweep(turn: Any, left: Any) -> Any:
+        first = 2 * turn
+        pair = jax.lax.dynamic_slice(left, (first, 0, 0), (2, size, rows))
+        columns = jax.lax.dynamic_slice(left, (0, first, 0), (size, 2, rows))
+        (pivot, side), (below, end) = jax.lax.dynamic_slice(pair, (0, first, 0), (2, 2, rows))
+        rest = end - below * side / pivot
+        corner = jnp.stack(
+            [
+                jnp.stack([(1.0 + side * below / (pivot * rest)) / pivot, -side / (pivot * rest)]),
+                jnp.stack([-below / (pivot * rest), 1.0 / rest]),
+            ]
+        )
+        corner, pair, columns = jax.lax.optimization_barrier((corner, pair, columns))
+        across = corner[:, :1] * pair[None, 0] + corner[:, 1:] * pair[None, 1]
+        away = -(columns[:, :1] * corner[None, 0] + columns[:, 1:] * corner[None, 1])
+        # A barrier: what is overwritten is read first.
+        across, away = jax.lax.optimization_barrier((across, away))
+        left = left - columns[:, :1] * across[None, 0] - columns[:, 1:] * across[None, 1]
+        left = jax.lax.dynamic_update_slice(left, across, (first, 0, 0))
+        left = jax.lax.dynamic_update_slice(left, away, (0, first, 0))
+        return jax.lax.dynamic_update_slice(left, corner, (first, first, 0))
 
-def _sweep(k: Any, left: Any) -> Any:
-    """The principal pivot at `k`; after all of them, the inverse is left."""
-    row, column = left[k], left[:, k]
-    pivot = row[k]
-    # A barrier: what is overwritten is read first.
-    row, column, pivot = jax.lax.optimization_barrier((row / pivot, column, pivot))
-    here = jnp.arange(left.shape[0]) == k
-    across, along = here[:, None, None], here[None, :, None]
-    inside = left - column[:, None] * row[None]
-    ends = jnp.where(across, jnp.where(along, 1.0 / pivot, row[None]), -column[:, None] / pivot)
-    return jnp.where(across | along, ends, inside)
-
-
-def _sweep_two(left: Any, first: int) -> Any:
-    """Two pivots at once: everything else is read and written half as often."""
-    left = jax.lax.optimization_barrier(left)
-    last = first + 2
-    one, other = left[first], left[first + 1]
-    pivot, side, below = one[first], one[first + 1], other[first]
-    rest = other[first + 1] - below * side / pivot
-    corner = jnp.stack(
-        [
-            jnp.stack([(1.0 + side * below / (pivot * rest)) / pivot, -side / (pivot * rest)]),
-            jnp.stack([-below / (pivot * rest), 1.0 / rest]),
-        ]
-    )
-    columns = left[:, first:last]
-    corner = jax.lax.optimization_barrier(corner)
-    rows = corner[:, :1] * one[None] + corner[:, 1:] * other[None]
-    away = -(columns[:, :1] * corner[None, 0] + columns[:, 1:] * corner[None, 1])
-    rows, away = jax.lax.optimization_barrier((rows, away))
-    inside = left - columns[:, :1] * rows[None, 0] - columns[:, 1:] * rows[None, 1]
-
-    def beside(part: Any, middle: Any) -> Any:
-        return jnp.concatenate([part[:, :first], middle, part[:, last:]], axis=1)
-
-    top, bottom = slice(0, first), slice(last, None)
-    return jnp.concatenate(
-        [beside(inside[top], away[top]), beside(rows, corner), beside(inside[bottom], away[bottom])]
-    )
+    return jax.lax.fori_loop(0, size // 2, sweep, small)
