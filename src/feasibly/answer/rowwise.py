@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,9 +74,12 @@ class RowSolver:
         except TranslationError:
             return False
 
-    @property
+    @functools.cached_property
     def installed(self) -> bool:
-        """Whether there is a solver on this machine; beside an accelerator, where nobody labels, there may be none."""
+        """Whether there is a solver on this machine; beside an accelerator, where nobody labels, there may be none.
+
+        Looked for once: every answer asks, and looking through all folders of packages takes a tenth of it.
+        """
         return importlib.util.find_spec("casadi") is not None
 
     @property
