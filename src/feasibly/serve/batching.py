@@ -213,6 +213,9 @@ class Batcher:
     def _next(self, lane: deque[_Piece]) -> list[_Piece]:
         """The oldest request and those that can be answered with it; what nobody waits for any more is left out."""
         now = time.perf_counter()
+        limits = self._limits
+        few = self._rows <= 4 * limits.joined_rows
+        joined = min(limits.joined_rows, limits.batch_rows) if few else limits.batch_rows
         batch: list[_Piece] = []
         others: list[_Piece] = []
         rows = 0
@@ -223,7 +226,7 @@ class Batcher:
                 self._rows -= count
                 continue
             first = batch[0] if batch else piece
-            most = self._limits.batch_rows if piece.quick else ALONE
+            most = joined if piece.quick else ALONE
             fits = rows + count <= most or not batch
             alike = piece.how == first.how and (piece.found is None) == (first.found is None)
             if fits and piece.model is first.model and alike:
