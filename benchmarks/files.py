@@ -175,11 +175,18 @@ def measure(path: Path, *, load_only: bool, most: int) -> dict[str, Any]:
 
     (solved,) = solve(problem, problem.nominal[None])
     found |= {"outcome": solved.outcome.name, "objective": float(solved.objective)}
-    if not solved.outcome.ok and solved.outcome.name != "ITERATION_LIMIT":
-        from giving_way import least, say
+    return found | (why(problem) if _unsolved(found) else {})
 
-        found["giving_way"] = say(least(problem))
-    return found
+
+def _unsolved(row: dict[str, Any]) -> bool:
+    return row.get("outcome") not in (None, "OK", "ITERATION_LIMIT")
+
+
+def why(problem: Any) -> dict[str, str]:
+    """The least by which limits would have to give way."""
+    from giving_way import least, say
+
+    return {"giving_way": say(least(problem))}
 
 
 def difference(row: dict[str, Any]) -> float | None:
@@ -320,7 +327,11 @@ def main() -> None:
         if path.stat().st_size > 1e6 * asked.megabytes:
             left_out.append(name)
             continue
-        if asked.references:
+        if asked.why:
+            if _unsolved(found.get(name, {})) and "giving_way" not in found[name]:
+                found[name] |= why(load(path)[0])
+                print(name, found[name]["giving_way"], flush=True)
+        elif asked.references:
             row = found.get(name, {})
             if row.get("outcome") and not (asked.missing and row.get("reference", {}).get("objective")):
                 by = runopp if path.suffix == ".json" else matpower
