@@ -232,7 +232,12 @@ def _percent(row: dict[str, Any], key: str) -> str:
     return f"{row[key]:.0e}" if key in row else ""
 
 
+_LATE = False
+
+
 def _late(signal_number: int, frame: Any) -> None:
+    global _LATE
+    _LATE = True
     raise TimeoutError
 
 
@@ -251,11 +256,14 @@ def main() -> None:
         rows = {row["net"]: row for row in stored["rows"] if len(given.names) < len(NETWORKS)}
         signal.signal(signal.SIGVTALRM, _late)
         for name in given.names:
-            row: dict[str, Any] = {"net": name, "commit": machine["commit"]}
+            global _LATE
+            _LATE, row = False, {"net": name, "commit": machine["commit"]}
             signal.setitimer(signal.ITIMER_VIRTUAL, given.limit)
             try:
                 compare(name, row)
-            except TimeoutError:
+            except (TimeoutError, KeyboardInterrupt):  # inside IPOPT the one becomes the other
+                if not _LATE:
+                    raise
                 row["failed"] = f"not done after {given.limit:.0f} s; what is missing was not reached"
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
