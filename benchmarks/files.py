@@ -256,6 +256,13 @@ def page(before: dict[str, Any], after: dict[str, Any]) -> str:
         lines.append(f"- {where}: {len(rows)} optima were asked for (up to {after['most']:,} buses); {len(gaps)} stand "
                      f"beside {by}'s, {sum(g <= 1e-5 for g in gaps)} of them within 1e-5; {alone} were found here "
                      f"alone; {none} were not found here")  # fmt: skip
+    open_ = [
+        n
+        for n, row in new.items()
+        if row.get("buses", after["most"] + 1) <= after["most"] and "outcome" not in row
+    ]
+    if open_:
+        lines.append(f"- of that size and not solved yet: {', '.join(open_)}")
     lines += [
         "",
         "MATPOWER runs in Octave from up to five starts and the least cost is kept; nets of pandapower are compared",
@@ -296,6 +303,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="for each reference")
     parser.add_argument(
         "--only", default="", help="files whose name holds this; others keep what is known of them"
+    )
+    parser.add_argument(
+        "--why", action="store_true", help="why files have no optimum, where that is not stored"
     )
     parser.add_argument(
         "--missing", action="store_true", help="references that are not stored yet, and no others"
