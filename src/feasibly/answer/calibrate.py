@@ -22,10 +22,12 @@ from feasibly.answer.operator import free_variables, split_spaces
 from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
+from feasibly.answer.switches import find_switches, switch_inputs
 from feasibly.answer.system import System, find_system
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import fit_ridge
 from feasibly.problem.core import Problem
+from feasibly.problem.point import Point
 
 Array = NDArray[np.float64]
 
@@ -68,18 +70,31 @@ def calibrate(
     middle = labels.x.mean(axis=0)
     spread = np.maximum(labels.x.std(axis=0), 1e-9)
     central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
-    equality, lam = _multipliers(search, labels, candidates, central, chosen)
     rowwise = RowSolver(problem)
+    switched = switch_inputs(problem)
+    if len(switched) and (nominal := _nominal(rowwise, labels, switched)) is not None:
+        labels, central = nominal
+        middle[switched] = 1.0
+        chosen = replace(chosen, patient_rounds=chosen.switched_rounds)
+    else:
+        switched = switched[:0]
+    equality, lam = _multipliers(search, labels, candidates, central, chosen)
     start = _first(labels, candidates, equality, lam, central, chosen)
     if is_sparse(problem, rowwise, chosen):
         start = replace(start, systems=(find_system(rowwise, candidates, start.centres[0]),), sparse=True)
     first = Driver(problem, start, covariance, rowwise)
     driver = _centred(first, middle, labels, deadline(0.5))
+    if len(switched) and not driver.calibration.sparse:
+        c = driver.calibration
+        switches = find_switches(problem, rowwise, candidates, c.centres[0], switched)
+        driver = driver.having(replace(c, switches=(switches,)))
     if labels.duals is None:
         equality, lam = _found_multipliers(driver, labels, equality, lam, deadline(0.5))
         again = _first(labels, candidates, equality, lam, central, chosen)
         found = driver.calibration
-        again = replace(again, centres=found.centres, systems=found.systems, sparse=found.sparse)
+        again = replace(
+            again, centres=found.centres, systems=found.systems, sparse=found.sparse, switches=found.switches
+        )
         driver = Driver(problem, again, covariance, rowwise)
     starts = labels.y + _errors(covariance, len(labels.x), seed)
     driver = _priced(driver, labels, starts, deadline)
@@ -87,6 +102,24 @@ def calibrate(
     if timed:
         driver = economised(driver, labels.x, starts, labels.seconds, deadline(1.0))
     return _remembered(driver)
+
+
+def _nominal(rowwise: RowSolver, labels: Labels, switched: NDArray[np.int64]) -> tuple[Labels, int] | None:
+    """The labels with one more, of the nominal input with everything on, and its place; `None` without a solution."""
+    if labels.duals is None or not rowwise.available:
+        return None
+    nominal = rowwise.solver.nominal
+    x = rowwise.model.nominal
+    if not nominal.outcome.ok or not (x[switched] == 1.0).all():
+        return None
+    own = Point.of(*(part[None] for part in nominal.point.parts))
+    own = Point(own.y, search_duals(rowwise.problem, own.duals))
+    point = Point.join([Point(labels.y, labels.duals), own])
+    costs = np.append(labels.objective, nominal.objective)
+    every = replace(
+        labels, x=np.concatenate([labels.x, x[None]]), y=point.y, objective=costs, duals=point.duals
+    )
+    return every, len(labels.x)
 
 
 def first_driver(
@@ -217,6 +250,8 @@ def _priced(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -
         found = tried.run(labels.x[some], starts[some], SHARED_ONLY, until=deadline(0.5))
         gap = np.abs(problem.objectives(labels.x[some], found.y) - labels.objective[some]) / cost
         score = float(np.mean(np.minimum(tried.violation(labels.x[some], found.y), 1.0)) + np.mean(gap))
+        if calibration.switches:  # some rows run away whatever the price: how far says nothing
+            score = float(np.mean(~found.converged) + np.mean(np.where(found.converged, gap, 0.0)))
         if score < best_score:
             best, best_score = tried, score
         if score < 1e-6:
@@ -236,7 +271,8 @@ def _with_operators(
     everything = np.arange(len(labels.x))
     missing = everything[~reached(driver, everything)]
     while (
-        len(missing) > settings.worthwhile_operator * len(everything)
+        not driver.calibration.switches  # labels have something out, and an operator's centre has not
+        and len(missing) > settings.worthwhile_operator * len(everything)
         and len(driver.calibration.centres) < settings.most_operators
         and time.monotonic() < deadline(0.5)
     ):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from feasibly._codec import record
 from feasibly.answer.candidates import Candidates
 from feasibly.answer.settings import Settings
+from feasibly.answer.switches import Switches
 from feasibly.answer.system import System
 from feasibly.model.belief import Covariance
 from feasibly.model.linear import LinearModel
@@ -77,6 +78,8 @@ class Calibration:
     settings: Settings = field(default_factory=Settings)
     systems: tuple[System, ...] = ()
     """The derivatives at each centre; where there are none, they are computed when they are needed."""
+    switches: tuple[Switches, ...] = ()
+    """What elements that are out of service change at each centre; none where nothing can be."""
     sparse: bool = False
     """Whether operators are sparse factorisations."""
     reached: float = 1.0

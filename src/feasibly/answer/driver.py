@@ -101,7 +101,7 @@ class Driver:
                 self._precision = invert_belief(self.covariance, free, self.settings.belief_floor)
             self._operators[index] = build_operator(
                 self.search, self.derivatives(index), c.centres[index], c.candidates, c.base, self._precision, c.weight,
-                c.trust, c.settings,
+                c.trust, c.settings, c.switches[index] if c.switches else None,
             )  # fmt: skip
         return self._operators[index]
 
@@ -298,11 +298,13 @@ class Driver:
         """Rows that will converge soon, by how their residuals fall."""
         s = self.settings
         if last is None:
-            return np.asarray(merit < s.hopeless)
+            return np.asarray(merit < s.hopeless[0])
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = np.log(np.maximum(last, 1.0) / np.maximum(merit, 1e-30)) / steps
             ahead = np.log(np.maximum(merit, 1.0)) / np.maximum(rate, 1e-9)
-        return np.asarray((ahead < s.most_steps_ahead) | (number < s.patient_passes))
+        return np.asarray(
+            (merit < s.hopeless[1]) & ((ahead < s.most_steps_ahead) | (number < s.patient_passes))
+        )
 
     def _converged(self, state: State, residuals: Residuals, mode: Mode) -> Mask:
         """Rows that satisfy the candidates and, in optimal mode, can gain nothing more."""

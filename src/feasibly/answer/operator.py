@@ -29,6 +29,7 @@ from feasibly.answer.calibration import Centre
 from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.settings import Settings
+from feasibly.answer.switches import Correction, Switches, correct
 from feasibly.answer.system import Saved
 from feasibly.model.belief import Covariance
 from feasibly.model.complementarity import Pivoted, pivot
@@ -64,6 +65,8 @@ class DenseInverse(NamedTuple):
     """Positions, among the free variables, of the candidate lower bounds."""
     high: Any
     """The same for upper bounds."""
+    correction: Correction | None = None
+    """For rows in which an element is out of service."""
 
     def solve(self, slope: Any, equality: Any) -> Any:
         """Step and change of the equalities' multipliers for residuals `(free, rows)` and `(equalities, rows)`."""
@@ -122,6 +125,7 @@ def build_operator(
     weight: float,
     trust: Array,
     settings: Settings,
+    switches: Switches | None = None,
 ) -> Operator:
     """Differentiate and factor at `centre`.
 
@@ -135,6 +139,7 @@ def build_operator(
         weight: `c / tau`, the belief's worth in units of cost.
         trust: the longest step of each output.
         settings: floors and sizes.
+        switches: inputs that are on at the centre, and what changes when they are off.
     """
     free = free_variables(problem)
     pressing = candidates.split(centre.lam)[2]
@@ -168,16 +173,19 @@ def build_operator(
     duals = np.concatenate(in_order(-towards.T[:, low], towards.T[:, high], towards.T @ normals.T), axis=1)
     gram = np.concatenate(in_order(-columns[low], columns[high], normals @ columns))
     gram = (gram + gram.T) / 2.0
+    usual = pivot(gram, base)
+    pull = np.concatenate([columns, duals])
     made = DenseInverse(
         blocks=blocks.astype(np.float32),
-        response=-np.concatenate([columns, duals]).astype(np.float32),
+        response=-pull.astype(np.float32),
         normals=normals.astype(np.float32),
         precision=precision.astype(np.float32),
         gram=gram,
-        pivoted=pivot(gram, base),
+        pivoted=usual,
         trust=trust[free],
         low=low,
         high=high,
+        correction=None if switches is None else correct(switches, position, len(free), -blocks, pull, usual),
     )
     with double():
         made = jax.device_put(made)  # once, not once a call

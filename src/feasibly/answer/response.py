@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from feasibly.answer.candidates import in_order
 from feasibly.answer.derivatives import lagrangian_pieces
+from feasibly.answer.driver import Driver
 from feasibly.answer.operator import Operator
+from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.model.response import LawArrays
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -71,6 +73,31 @@ def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
         lam0=centre.lam,
         pivoted=inverse.pivoted,
     )
+
+
+def through_switches(law: LawArrays, driver: Driver, until: float = np.inf) -> LawArrays:
+    """The law through the answer with each switch off, where it would follow its slope there, which tells nothing.
+
+    Those answers come from the driver's corrected operator. Where there is none, the law is level in that input.
+    """
+    if not driver.calibration.switches:
+        return law
+    centre, inputs = driver.calibration.centres[0], driver.calibration.switches[0].inputs
+    x = np.tile(centre.x, (len(inputs), 1))
+    x[np.arange(len(inputs)), inputs] = 0.0
+    found = driver.run(x, np.tile(centre.y, (len(inputs), 1)), SHARED_ONLY, until=until)
+    kept = found.converged
+    candidates, search = driver.calibration.candidates, driver.search
+    lam = np.where(kept[:, None], found.state.lam, centre.lam)
+    y = np.where(kept[:, None], driver.problem.pin(x, found.y), centre.y)
+    slack = np.where(lam > 0.0, 0.0, np.maximum(candidates.slack(search, y, search.inequalities(x, y)), 0.0))
+    gram = np.asarray(driver.operator(0).inverse.gram)
+    q = np.where(kept[:, None], lam @ gram - slack, law.q0)
+    slope, q_slope = np.array(law.slope), np.array(law.q_slope)
+    moved = y - law.y0 - law.drift - lam @ np.asarray(law.push).T
+    slope[:, inputs] = np.where(kept, -moved.T, 0.0)
+    q_slope[:, inputs] = (law.q0 - q).T
+    return law._replace(slope=slope, q_slope=q_slope)
 
 
 def _among_all(part: Array, free: NDArray[np.int64], size: int) -> Array:

@@ -74,6 +74,9 @@ class Settings:
     """From the fifth step on; then 6 of 1000 do."""
     patient_rounds: tuple[int, int] = (40, 40)
     """For the last ones: ten of 688 rows of case500 needed so many."""
+    switched_rounds: tuple[int, int] = (12, 6)
+    """The same where elements may be out of service: rows whose active set that changes in many places are many, and
+    quicker to solve. With case118's patient rounds five outages in six took twice as long."""
 
     # ---- passes ----------------------------------------------------------------------------------------
 
@@ -82,9 +85,10 @@ class Settings:
     few_rows: int = 16
     """For so few rows, a program of the smallest width, a call costs more than the steps that rows at rest sit out: two
     long passes instead of many short ones (16 rows of case118: 13 ms instead of 19)."""
-    hopeless: float = 1e7
-    """A row whose largest violation is still so many times its tolerance after the first pass is handed on: of the
-    rows that converge, hardly one is."""
+    hopeless: tuple[float, float] = (1e7, 2e6)
+    """A row whose largest violation is still so many times its tolerance after the first pass, or after a later one, is
+    handed on: of the rows that converge, hardly one is. Rows without a solution are, and each of them takes longer
+    than ten others."""
     patient_passes: int = 4
     """Before so many passes are over, the rate of contraction says little: active sets still change."""
     most_steps_ahead: float = 60.0

@@ -17,6 +17,7 @@ from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.operator import DenseInverse, Operator, free_variables
 from feasibly.answer.settings import Settings
+from feasibly.answer.switches import Corrected
 from feasibly.arrays import padded
 from feasibly.model.complementarity import solve
 from feasibly.precision import double
@@ -182,6 +183,7 @@ def take_step(
     flips: int,
     settings: Settings,
     solver: Callable[..., tuple[Any, Any, Any]] = solve,
+    corrected: Corrected | None = None,
 ) -> Carry:
     """One step of every row: exact residuals, an approximate inverse, and the complementarity problem between them."""
     state, free, n = carry.state, pieces.free, len(pieces.free)
@@ -192,12 +194,17 @@ def take_step(
     r = backwards((jnp.ones_like(cost), state.equality, pressing))[0][free]
     r = r.at[inverse.low].add(-at_lower).at[inverse.high].add(at_upper)
     r = r + jax.lax.cond(proximal, lambda: inverse.pull((state.y - mean)[free]), lambda: jnp.zeros_like(r))
-    d = inverse.solve(jax.lax.optimization_barrier(r), g)
+    own = (lambda solved: solved) if corrected is None else corrected
+    d = own(inverse.solve(jax.lax.optimization_barrier(r), g))
     lam, active = state.lam, state.active
     if len(lam):
         q = inverse.along_normals(d[:n]) + a + inverse.gram @ lam
-        lam, active, _ = solver(inverse.pivoted, q, lam, active, flips, rounds)
-        d = d + inverse.respond(lam - state.lam)
+        if corrected is None:
+            lam, active, _ = solver(inverse.pivoted, q, lam, active, flips, rounds)
+        else:
+            q = q - corrected.gram(lam)
+            lam, active, _ = solve(inverse.pivoted, q, lam, active, flips, rounds, corrected.bordered)
+        d = d + own(inverse.respond(lam - state.lam))
     # Frozen derivatives are trusted as far as the data reach; further, the step is shortened, never turned.
     share = 1.0 / jnp.maximum(jnp.max(jnp.abs(d[:n]) / inverse.trust[:, None], axis=0), 1.0) if n else 1.0
     moved = State(
@@ -243,8 +250,13 @@ def _compile(
         proximal: Any,
         rounds: Any,
     ) -> tuple[Any, ...]:
+        off = inverse.correction
+        corrected = None if off is None else off.of(off.which(x), inverse.blocks)
+
         def step(carry: Carry) -> Carry:
-            return take_step(pieces, inverse, x, mean, carry, proximal, rounds, flips, settings, solver)
+            return take_step(
+                pieces, inverse, x, mean, carry, proximal, rounds, flips, settings, solver, corrected
+            )
 
         def unfinished(carry: Carry) -> Any:
             now, before = carry.costs

@@ -77,6 +77,35 @@ def _pivot(matrix: Array, base: NDArray[np.bool_], softness: float) -> Pivoted:
     return Pivoted(scale, np.asarray(base), np.float64(softness), offset, pivoted)
 
 
+class Bordered(NamedTuple):
+    """Changes of low rank to `M`, one an entry: `M - V C V'` pivoted is `matrix + across @ back`.
+
+    With `u = C V' lam` as further unknowns, the problem is the old one with `q + V u`; what `u` does to the values, and
+    what they do to it, is worked out once.
+    """
+
+    across: Any
+    """What `u` adds to the values, `(entries, size, rank)`."""
+    back: Any
+    """What `z` makes of `u`, `(entries, rank, size)`."""
+    first: Any
+    """What the values at `z = 0` make of `u`, `(entries, rank, size)`."""
+
+
+def border(pivoted: Pivoted, along: Array, middle: Array) -> Bordered:
+    """`along` is `V`, `(entries, size, rank)`, and `middle` is `C`; an entry without a change comes first."""
+    scaled = np.asarray(pivoted.scale)[:, None] * along
+    base = np.asarray(pivoted.base)[:, None]
+    inside, outside = np.swapaxes(scaled * base, 1, 2), np.swapaxes(scaled * ~base, 1, 2)
+    across = np.asarray(pivoted.offset) @ scaled
+    rank = along.shape[2]
+    solved = np.linalg.solve(np.eye(rank) - middle @ (inside @ across), middle)
+    parts = across, solved @ (inside @ np.asarray(pivoted.matrix) + outside), solved @ inside
+    return Bordered(
+        *(np.concatenate([np.zeros_like(part, shape=(1, *part.shape[1:])), part]) for part in parts)
+    )
+
+
 def solve(
     pivoted: tuple[Pivoted, Pivoted],
     q: Any,
@@ -84,6 +113,7 @@ def solve(
     active: Any,
     flips: int,
     rounds: tuple[int, int],
+    bordered: tuple[Bordered, Bordered] | None = None,
 ) -> tuple[Any, Any, Any]:
     """Multipliers, their active set, and whether a row settled, for `q` of shape `(size, rows)`.
 
@@ -94,18 +124,27 @@ def solve(
         active: a guess at the active set, `(size, rows)` booleans: the usual set, or the last answer.
         flips: how many differences from the usual set a row may have (static).
         rounds: at most so many, soft and hard.
+        bordered: each row's own change of the matrix, if there is any.
     """
-    soft, hard = pivoted
-    roughly, found, _ = _settle(soft, q, previous, active, flips, rounds[0])
-    exactly, final, settled = _settle(hard, q, previous, found, flips, rounds[1])
+    (soft, hard), (softly, exact) = pivoted, bordered or (None, None)
+    roughly, found, _ = _settle(soft, q, previous, active, flips, rounds[0], softly)
+    exactly, final, settled = _settle(hard, q, previous, found, flips, rounds[1], exact)
     return jnp.where(settled, exactly, roughly), jnp.where(settled, final, found), settled
 
 
 def _settle(
-    pivoted: Pivoted, q: Any, previous: Any, active: Any, flips: int, rounds: int
+    pivoted: Pivoted,
+    q: Any,
+    previous: Any,
+    active: Any,
+    flips: int,
+    rounds: int,
+    own: Bordered | None = None,
 ) -> tuple[Any, Any, Any]:
     scale, base, softness, offset, matrix = (jnp.asarray(part) for part in pivoted)
     start = (offset @ (scale[:, None] * q + softness * previous / scale[:, None])).T
+    if own is not None:
+        start = start + jnp.einsum("rnk,rkm,rm->rn", own.across, own.first, start)
     tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
     rows = jnp.arange(start.shape[0])[:, None]
 
@@ -116,7 +155,11 @@ def _settle(
         chosen, where = jax.lax.top_k(flipped.astype(jnp.float32), most)
         valid = chosen > 0.0
         both = valid[:, :, None] & valid[:, None, :]
-        small = jnp.where(both, matrix[where[:, :, None], where[:, None, :]], jnp.eye(most))
+        small = matrix[where[:, :, None], where[:, None, :]]
+        if own is not None:
+            here = jnp.take_along_axis(own.across, where[:, :, None], axis=1)
+            small = small + here @ jnp.take_along_axis(own.back, where[:, None, :], axis=2)
+        small = jnp.where(both, small, jnp.eye(most))
         right = jnp.where(valid, -jnp.take_along_axis(start, where, axis=1), 0.0)
         found = jnp.where(valid, jnp.linalg.solve(small, right[..., None])[..., 0], 0.0)
         z = jnp.zeros_like(start).at[rows, where].add(found)
@@ -129,6 +172,8 @@ def _settle(
         branches = [functools.partial(differing, most=size) for size in sizes]
         z, flipped = jax.lax.switch(which, branches, flipped)
         values = start + z @ matrix.T
+        if own is not None:
+            values = values + jnp.einsum("rnk,rkm,rm->rn", own.across, own.back, z)
         wrong = jnp.where(flipped, z, values) < -tolerance
         count = jnp.sum(wrong, axis=1)
         # Flip everything wrong while that helps; where it goes round in circles, flip the last one alone, which

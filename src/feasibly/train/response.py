@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from feasibly.answer.driver import Driver
 from feasibly.answer.economy import economised
-from feasibly.answer.response import first_order_response
+from feasibly.answer.response import first_order_response, through_switches
 from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
@@ -62,6 +62,7 @@ def train_response(
         return _train_sparse(request, driver)
     with clock.account("frames"):
         response = first_order_response(driver.search, driver.operator(0))
+        response = through_switches(response, driver, time.monotonic() + 0.2 * clock.left)
         law = Law(response, driver.calibration.flips).suited(labels.x)
     with clock.account("sup"):
         model = fit_response(law, labels.x, labels.y)
