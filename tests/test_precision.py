@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from feasibly.precision import double, turn
+from feasibly.precision import called_back, double, turn
 from tests.proxies import trained, unseen
 
 PATIENCE = 60.0
@@ -98,3 +98,22 @@ def test_threads_that_predict_at_once_answer_as_one_does():
     for answers in found:
         for y in answers:
             np.testing.assert_allclose(y, alone.y[: len(y)], atol=1e-6)
+
+
+def test_a_program_that_calls_back_does_not_wait_for_its_own_turn():
+    """The callback runs in a thread of XLA's, while the one whose turn it is waits for the program."""
+
+    def outside(x):
+        with double():
+            return np.asarray(x) + 1.0
+
+    def program(x):
+        return jax.pure_callback(called_back(outside), jax.ShapeDtypeStruct((), jnp.float64), x)
+
+    with double():
+        assert float(jax.jit(program)(jnp.asarray(2.0))) == 3.0
+    done = threading.Thread(target=called_back(lambda: None))
+    done.start()
+    done.join()
+    with double():  # and the turn is given back
+        assert jnp.asarray(1.0).dtype == jnp.float64

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import jax
@@ -26,12 +26,13 @@ R = TypeVar("R")
 
 
 _turn = threading.RLock()
+_here = threading.local()
 
 
 @contextmanager
 def double() -> Iterator[None]:
     """A context in which JAX computes in float64, one thread at a time (see `turn`)."""
-    with _turn, jax.enable_x64(True):
+    with turn(), jax.enable_x64(True):
         yield
 
 
@@ -42,7 +43,22 @@ def turn() -> AbstractContextManager[Any]:
     threads that call `predict` on two cores stand still within seconds). The blocks are short, and one program at a
     time keeps such a machine busy.
     """
-    return _turn
+    return nullcontext() if getattr(_here, "called_back", False) else _turn
+
+
+def called_back(function: Callable[..., R]) -> Callable[..., R]:
+    """The same function for a compiled program to call: from a thread of XLA's own, while the thread that runs the
+    program, whose turn it may be, waits for it."""
+
+    def call(*args: Any) -> R:
+        before = getattr(_here, "called_back", False)
+        _here.called_back = True
+        try:
+            return function(*args)
+        finally:
+            _here.called_back = before
+
+    return call
 
 
 def _renew() -> None:

@@ -25,7 +25,7 @@ from feasibly.model.belief import Model
 from feasibly.model.complementarity_wide import solve_wide
 from feasibly.model.linear import LinearModel
 from feasibly.model.response import Law, LawArrays, ResponseModel
-from feasibly.precision import double
+from feasibly.precision import called_back, double
 from feasibly.problem.core import Problem
 from feasibly.quick import quick
 
@@ -317,7 +317,8 @@ def mean_on_device(model: Model) -> Mean:
 
     def elsewhere(_: Any, x: Any) -> tuple[Any, Any]:
         shape = jax.ShapeDtypeStruct((x.shape[0], len(model.covariance.diagonal)), jnp.float64)
-        return jax.pure_callback(lambda rows: model.predict(np.asarray(rows)).mean, shape, x), None
+        predict = called_back(lambda rows: model.predict(np.asarray(rows)).mean)
+        return jax.pure_callback(predict, shape, x), None
 
     return Mean(elsewhere, ())
 

@@ -24,6 +24,7 @@ from feasibly.answer.driver import Driver
 from feasibly.answer.program import conditioned_program
 from feasibly.answer.record import Answer
 from feasibly.model.belief import Model
+from feasibly.precision import called_back
 from feasibly.problem._fixed import moving_bounds
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
@@ -80,7 +81,7 @@ def answer_function(
         # As bits: whoever runs the callback may have no float64 switched on, and would round without a word.
         shape = jax.ShapeDtypeStruct((sum(sizes), 2), jnp.uint32)
         bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
-        found = jax.pure_callback(outside, shape, bits, reached, vmap_method="expand_dims")
+        found = jax.pure_callback(called_back(outside), shape, bits, reached, vmap_method="expand_dims")
         return tuple(jnp.split(jax.lax.bitcast_convert_type(found, jnp.float64), np.cumsum(sizes)[:-1]))
 
     def inside(x: Any, program: Callable[[Any], Reached] | None) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ from feasibly.answer.calibration import Centre
 from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.settings import Settings
-from feasibly.answer.switches import Correction, Switches, correct
+from feasibly.answer.switches import Corrected, Correction, Switches, correct
 from feasibly.answer.system import Saved
 from feasibly.model.belief import Covariance
 from feasibly.model.complementarity import Pivoted, pivot
@@ -83,6 +83,10 @@ class DenseInverse(NamedTuple):
         import jax.numpy as jnp
 
         return jnp.concatenate(in_order(-step[self.low], step[self.high], _single(self.normals, step)))
+
+    def corrected(self, x: Any) -> Corrected | None:
+        """The corrections of rows with inputs `(inputs, rows)`, where there are any."""
+        return None if self.correction is None else self.correction.of(self.correction.which(x), self.blocks)
 
     def pull(self, away: Any) -> Any:
         """The gradient of the belief's term at a distance `away` from its mean."""

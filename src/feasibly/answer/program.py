@@ -73,11 +73,13 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
         inverse: DenseInverse, x: Any, mean: Any, begin: State, done: Any, proximal: bool, most: int
     ) -> Rested:
         """Rows that are not done, taken to where one operator brings them."""
+        corrected = inverse.corrected(x)
 
         def step(at: tuple[Carry, Any]) -> tuple[Carry, Any]:
             carry, still = at
             moved = take_step(
-                pieces, inverse, x, mean, carry, proximal, settings.patient_rounds, calibration.flips, settings
+                pieces, inverse, x, mean, carry, proximal, settings.patient_rounds, calibration.flips, settings,
+                corrected=corrected,
             )  # fmt: skip
             # A row that has converged takes one more step and stands still: its answer is then its own, whatever else
             # is in the batch.

@@ -250,8 +250,7 @@ def _compile(
         proximal: Any,
         rounds: Any,
     ) -> tuple[Any, ...]:
-        off = inverse.correction
-        corrected = None if off is None else off.of(off.which(x), inverse.blocks)
+        corrected = inverse.corrected(x)
 
         def step(carry: Carry) -> Carry:
             return take_step(
