@@ -26,7 +26,9 @@ demo: $(VENV)/.demo
 # Two processes with one thread each beat one process with two, and never fight for a core.
 test: export OMP_NUM_THREADS := 1
 test: export OPENBLAS_NUM_THREADS := 1
-test: export XLA_FLAGS := --xla_cpu_multi_thread_eigen=false
+# Compiling is most of the time; what it is spent on here is not worth making faster.
+test: export XLA_FLAGS := --xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 \
+  --xla_llvm_disable_expensive_passes=true
 # What one process has compiled, the other and the commands that tests start need not compile again.
 test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/compiled
 test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.2

@@ -2,11 +2,13 @@
 
 import functools
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import feasibly as fb
+from feasibly.answer.calibration import Calibration
 from tests.grids import GRID3
 from tests.problems import CASES, make
 
@@ -15,7 +17,21 @@ from tests.problems import CASES, make
 def trained(name, method="ridge"):
     problem = make(name)
     data = fb.label(problem, fb.sample(problem, 120, seed=5), jobs=1)
-    return fb.fit(problem, data, method, labels=60 if CASES[name].feasible else 30, budget=900.0), data
+    proxy = fb.fit(problem, data, method, labels=60 if CASES[name].feasible else 30, budget=900.0)
+    return patient(proxy), data
+
+
+def patient(proxy):
+    """The same proxy, with every pass over shared operators: how many pay, which training times, is left to chance."""
+    if proxy.calibration is None:
+        return proxy
+    every = replace(
+        proxy.calibration, worthwhile_passes=Calibration.worthwhile_passes, confirms=True, warm=True
+    )
+    return fb.Proxy(
+        proxy.problem, proxy.model, proxy.record, keys=proxy.keys, calibration=every,
+        driver=proxy.ladder.driver.having(every), box=proxy.box, leverage=proxy.leverage,
+    )  # fmt: skip
 
 
 @functools.cache

@@ -13,13 +13,14 @@ from feasibly.answer.switches import find_switches, switch_inputs
 from feasibly.measure.metrics import measure_rows
 from feasibly.precision import double
 from tests.problems import make
+from tests.proxies import patient
 
 
 @functools.cache
 def trained():
     problem = fb.load_problem("pglib:case14_ieee", vary=("load", "branch", "generator"))
     data = fb.label(problem, count=140, seed=4, jobs=1)
-    return fb.fit(problem, data, labels=90, budget=900.0), data
+    return patient(fb.fit(problem, data, labels=90, budget=900.0)), data
 
 
 def test_what_is_on_or_off_is_found_by_name():

@@ -166,7 +166,9 @@ def test_a_signal_while_the_default_compiles_saves_what_there_is(home: Path, tmp
     assert "training cannot be resumed" in err
     record = fb.Proxy.load(tmp_path / "model").record
     assert (record.method, record.asked) in {("ridge", "response"), ("response", "")}
-    assert "interrupted" in record.note
+    assert (
+        "interrupted" in record.note or not record.asked
+    )  # unless it was done within the moment it is given
 
 
 def test_a_signal_while_answering_leaves_nothing_behind(home: Path, tmp_path: Path) -> None:
