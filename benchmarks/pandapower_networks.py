@@ -37,7 +37,10 @@ NETWORKS = (
     "case33bw", "case39", "case57", "case89pegase", "case118", "case145", "case_illinois200", "case300",
     "GBreducednetwork", "iceland", "case1354pegase", "GBnetwork", "example_simple", "example_multivoltage",
     "mv_oberrhein", "simple_mv_open_ring_net", "create_cigre_network_hv", "create_cigre_network_mv",
-    "create_cigre_network_lv", "create_kerber_dorfnetz", "ieee_european_lv_asymmetric",
+    "create_cigre_network_lv", "create_kerber_dorfnetz", "ieee_european_lv_asymmetric", "lv_schutterwald",
+    "create_kerber_landnetz_freileitung_1", "create_kerber_landnetz_kabel_1", "create_kerber_vorstadtnetz_kabel_1",
+    "kb_extrem_landnetz_kabel", "kb_extrem_vorstadtnetz_1", "create_dickert_lv_network", "panda_four_load_branch",
+    "four_loads_with_branches_out", "simple_four_bus_system", "create_synthetic_voltage_control_lv_network",
 )  # fmt: skip
 OUT = Path(__file__).parent / "results" / "pandapower-networks.json"
 NOTES = {

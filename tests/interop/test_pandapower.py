@@ -111,6 +111,31 @@ def test_transformers_that_turn_angles_leave_ordinary_nets_solvable() -> None:
     np.testing.assert_allclose(voltages, net.res_bus.vm_pu, atol=1e-6)
 
 
+def test_the_open_end_of_a_line_has_no_limits_that_nobody_gave() -> None:
+    """pandapower's converter holds it between 0.9 and 1.1 p.u., so that a weak net without limits had no solution."""
+    net = pp.create_empty_network(name="open end", sn_mva=1.0)
+    a, b, c = (pp.create_bus(net, 0.4) for _ in range(3))
+    pp.create_ext_grid(net, a, vm_pu=0.95)
+    for f, t in ((a, b), (b, c)):
+        pp.create_line_from_parameters(net, f, t, 0.2, 0.64, 0.08, 210.0, 0.14)
+    pp.create_switch(net, c, 1, et="l", closed=False)
+    pp.create_load(net, b, 0.07, 0.005, controllable=False)
+    pp.create_transformer3w_from_parameters(
+        net, a, pp.create_bus(net, 0.2), pp.create_bus(net, 0.1), 0.4, 0.2, 0.1, 0.4, 0.4, 0.4, 10.0, 10.0, 10.0, 0.3,
+        0.3, 0.3, 0.0, 0.0,
+    )  # fmt: skip
+    problem = fb.from_pandapower(net)
+    grid = grid_of(problem)
+    assert grid is not None
+    assert len(grid.vmin) == 6  # c is cut off; an open end and a star point are added
+    np.testing.assert_array_equal(grid.vmin, np.where(np.arange(6) == 0, 0.95, 0.0))
+    np.testing.assert_array_equal(grid.vmax, np.where(np.arange(6) == 0, 0.95, 2.0))
+    found = _solved(problem)
+    pp.runpp(net, numba=False)
+    assert net.res_bus.vm_pu[b] < 0.89
+    assert found.objective[0] == pytest.approx(net.res_ext_grid.p_mw.sum(), rel=1e-6)
+
+
 def test_pandapowers_own_plots_colour_what_was_written(solved: tuple[Any, Any, Any]) -> None:
     import matplotlib
 

@@ -118,7 +118,9 @@ def convert(net: Any, *, free_slack: bool = False) -> Case:
     except Exception as error:
         words = "; ".join(said.errors) or str(error)
         raise FeasiblyError(f"pandapower cannot make an optimal power flow of this net: {words}") from error
-    return Case(work, ppc, ppci, _bus_ids(work, ppci), _generators(work), _draws(work, ppci))
+    bus_id = _bus_ids(work, ppci)
+    _free_open_ends(work, ppci, bus_id)
+    return Case(work, ppc, ppci, bus_id, _generators(work), _draws(work, ppci))
 
 
 class _Said(logging.Logger):
@@ -155,6 +157,21 @@ def _bus_ids(net: Any, ppci: dict[str, Any]) -> Ints:
     top = int(net.bus.index.max()) + 1
     first[nameless] = top + np.arange(nameless.sum())
     return first
+
+
+def _free_open_ends(net: Any, ppci: dict[str, Any], bus_id: Ints) -> None:
+    """Take limits from the open ends of lines and transformers: the net gives none, pandapower 0.9 to 1.1 p.u.
+
+    Where voltages may be lower than that, they would forbid a switch what no bus forbids.
+    """
+    from pandapower.pypower.idx_bus import VMAX, VMIN
+
+    lookups = net._pd2ppc_lookups
+    inner = np.concatenate([np.zeros(0, dtype=np.int64), *map(np.ravel, lookups["aux"].values())])
+    ends = bus_id > net.bus.index.max()
+    stars = np.asarray(lookups["bus"])[inner.astype(np.int64)]  # of three-winding transformers, inside wards
+    ends[stars[(stars >= 0) & (stars < len(ends))]] = False
+    ppci["bus"][ends, VMIN], ppci["bus"][ends, VMAX] = 0.0, 2.0
 
 
 def _generators(net: Any) -> tuple[tuple[str, int], ...]:
