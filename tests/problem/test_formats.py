@@ -244,6 +244,71 @@ def test_what_powerio_passes_over_is_refused(tmp_path: Path) -> None:
     assert notes == []
 
 
+POWERMODELS = {
+    "a bus type": ("bus", {"bus_type": 9}, "bus 2: the bus type must be 1, 2, 3 or 4, got 9"),
+    "a bus number": ("bus", {"bus_i": 2.5}, "bus 2: the bus number must be a whole number, got 2.5"),
+    "a status": ("gen", {"gen_status": "0"}, "gen 2: gen_status must be 0 or 1, got '0'"),
+    "a kind of cost": ("gen", {"model": 3}, "gen 2: the model of its cost must be 1 (piecewise linear)"),
+    "a cost cut short": ("gen", {"ncost": 1}, "gen 2: ncost is 1, and its cost has"),
+}
+EGRET = {
+    "no reactance": ("branch", {"reactance": None}, "reactance must be a finite number"),
+    "no power": ("load", {"p_load": None}, "p_load must be a finite number"),
+    "a bus type": (
+        "bus",
+        {"matpower_bustype": "slack"},
+        "matpower_bustype must be ref or PV or PQ or isolated",
+    ),
+    "a kind of branch": ("branch", {"branch_type": "cable"}, "branch_type must be line or transformer"),
+    "a line with a tap": (
+        "branch",
+        {"transformer_phase_shift": 10.0},
+        "is no transformer by its branch_type",
+    ),
+    "a reactive cost": ("generator", {"q_cost": {"values": {"1": 1.0}}}, "has a cost of reactive power"),
+    "a planned outage": ("branch", {"planned_outage": True}, "has a planned outage"),
+    "a shunt that switches": ("shunt", {"shunt_type": "switched"}, "shunt_type must be fixed"),
+    "a table": ("interface", None, "interface: a table that the AC-OPF model here does not have"),
+    "a reference": ("reference_bus", "3", "reference_bus is 3, and no bus of that name has the type ref"),
+}
+
+
+@pytest.mark.parametrize("which", POWERMODELS)
+def test_what_powerio_makes_something_else_of_is_refused(which: str, tmp_path: Path) -> None:
+    kind, change, sentence = POWERMODELS[which]
+    document = json.loads(GRID3.powermodels())
+    document[kind]["2"] |= change
+    (tmp_path / "grid.json").write_text(json.dumps(document))
+    with pytest.raises(ProblemError, match=re.escape(sentence)):
+        load_problem(tmp_path / "grid.json")
+
+
+@pytest.mark.parametrize("which", EGRET)
+def test_egret_files_are_looked_at_twice(which: str, tmp_path: Path) -> None:
+    kind, change, sentence = EGRET[which]
+    document = json.loads(
+        _emit(GRID3.write(tmp_path / "grid.m"), "egret-json", tmp_path / "grid.json").read_text()
+    )
+    load_problem(tmp_path / "grid.json")
+    if isinstance(change, str):
+        document["system"][kind] = change
+    elif change is None:
+        document["elements"][kind] = {"1": {"lines": ["1"], "maximum_limit": 1.0}}
+    else:
+        next(iter(document["elements"][kind].values())).update(change)
+    (tmp_path / "grid.json").write_text(json.dumps(document))
+    with pytest.raises(ProblemError, match=re.escape(sentence)):
+        load_problem(tmp_path / "grid.json")
+
+
+def test_numbers_that_json_does_not_have_are_named(tmp_path: Path) -> None:
+    document = json.loads(GRID3.powermodels())
+    document["branch"]["1"]["rate_a"] = float("inf")
+    (tmp_path / "grid.json").write_text(json.dumps(document))
+    with pytest.raises(FeasiblyError, match="Infinity stands in it"):
+        load_problem(tmp_path / "grid.json")
+
+
 PSSE_LINES = {
     "no revision": (
         "0, 100.0, 33",

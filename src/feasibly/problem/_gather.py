@@ -247,8 +247,9 @@ ROUNDING = 1e-5
 
 def corners(cost: Element, what: str, where: str, faults: list[Fault]) -> list[tuple[float, float]] | None:
     """Slope ($/MWh) and offset ($/h) of every segment of a convex piecewise-linear cost, equal slopes as one."""
-    points = np.array(cost["coeffs"][: 2 * int(cost["ncost"])], dtype=np.float64).reshape(-1, 2)
-    if not np.isfinite(points).all() or len(points) < 2:
+    numbers = np.array(cost["coeffs"][: 2 * int(cost["ncost"])], dtype=np.float64)
+    points = numbers[: len(numbers) // 2 * 2].reshape(-1, 2)
+    if not np.isfinite(points).all() or not 2 <= len(points) == int(cost["ncost"]):
         faults.append(Fault(where, f"its piecewise-linear {what} needs two points or more, all numbers"))
         return None
     step = np.diff(points, axis=0)

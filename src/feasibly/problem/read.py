@@ -138,10 +138,13 @@ def _locate(source: str) -> tuple[Path, str]:
 def _reason(error: Exception, path: Path) -> str:
     """powerio's first line without its code, or what is known better here."""
     if path.suffix.lower() == ".json" and path.is_file():
+        odd: list[str] = []
         try:
-            json.loads(path.read_text(encoding="utf-8"))
+            json.loads(path.read_text(encoding="utf-8"), parse_constant=odd.append)
         except ValueError as wrong:
             return f"it is not valid JSON ({wrong})"
+        if odd:
+            return f"it is not valid JSON ({odd[0]} stands in it; leave a limit out that is not there)"
     first = (str(error).splitlines() or [type(error).__name__])[0]
     if first.startswith("REQUEST.FORMAT.UNKNOWN") and path.is_file():
         return (
