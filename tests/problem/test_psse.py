@@ -92,6 +92,20 @@ def test_every_revision_is_the_same_grid(tmp_path: Path) -> None:
     assert "switched shunts stay" in " ".join(found[33].warnings)
 
 
+@pytest.mark.parametrize("own", REVISIONS)
+def test_a_file_of_another_revision_than_it_says_is_refused(own: int, tmp_path: Path) -> None:
+    """Columns moved between revisions: a rating would be read as a name, and a share as a susceptance."""
+    text = _written(own).split("\n", 1)[1]
+    for said in REVISIONS:
+        path = tmp_path / "grid.raw"
+        path.write_text(_written(said).split("\n", 1)[0] + "\n" + text)
+        if own == said or (own, said) == (32, 33):  # 33 only adds fields at the end
+            read_grid(path, costs=10.0)
+            continue
+        with pytest.raises(FeasiblyError):
+            read_grid(path, costs=10.0)
+
+
 def test_units_of_transformers(tmp_path: Path) -> None:
     """By hand: kV and losses in W on the winding's base to per unit of 100 MVA and the bus's voltage."""
     grid = read_grid(_file(tmp_path, _written(33)), costs=10.0)
@@ -162,6 +176,9 @@ def test_dc_lines_stand_at_their_set_points(tmp_path: Path) -> None:
         ({"0, 100.0, 33": "0, 100.0, 23"}, "it is of revision 23; 29 to 35 are read"),
         ({"0, 100.0, 33": "1, 100.0, 33"}, "it adds to another case"),
         ({"'1', 0.01, 0.08": "'1', 0.01, "}, "X is missing"),
+        ({"3, '1', 1, 1, 1, 9.0": "2, '1', 1, 1, 1, 9.0"}, "line 10: this load stands in line 9 already"),
+        ({"4, '1', 20.0": "1, 1, 20.0"}, "line 15: this generator stands in line 14 already"),
+        ({"0, 0, 1, 1, 100, 90.0": "0, 0, 1, 3, 100, 90.0"}, "line 14: a status must be 0 or 1, got 3"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_by_line(change: dict[str, str], words: str, tmp_path: Path) -> None:

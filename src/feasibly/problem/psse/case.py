@@ -11,6 +11,7 @@ from feasibly.problem.matpower.case import Case
 from feasibly.problem.matpower.network import Network
 from feasibly.problem.psse.converters import dc_lines
 from feasibly.problem.psse.records import RawFile, Record, split
+from feasibly.problem.psse.shape import check_shape
 from feasibly.problem.psse.transformers import Transformers
 
 Element = dict[str, Any]
@@ -48,6 +49,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def network(self) -> Network:
+        check_shape(self.file)
         self.other_sections()
         buses = [self.bus(record) for record in self.records("bus")]
         kilovolts = {bus["id"]: bus["base_kv"] for bus in buses}
