@@ -132,10 +132,59 @@ def test_the_price_of_a_bus_is_what_a_little_more_load_costs() -> None:
     assert (network.buses_t.marginal_price.loc[1] == 0.0).all()
 
 
+def _linked(**link: Any) -> Any:
+    network = _network()
+    network.generators.loc["far", "marginal_cost"] = 60.0
+    network.add("Link", "cable", bus0="a", bus1="d", efficiency=0.99, marginal_cost=0.1, **link)
+    return network
+
+
+def test_a_link_takes_costs_and_gives_as_pypsa_has_it() -> None:
+    """Between its limits a link carries until what arrives is worth what is taken and its cost."""
+    network = _linked(p_nom=60.0)
+    answer = _solved(fb.from_pypsa(network, snapshot=1))
+    mine, theirs = network.copy(), network.copy()
+    _write(answer, mine, 1)
+    taken, given = mine.links_t.p0.at[1, "cable"], -mine.links_t.p1.at[1, "cable"]
+    assert 1.0 < taken < 59.0
+    assert given == pytest.approx(0.99 * taken)
+    price = mine.buses_t.marginal_price.loc[1]
+    assert 0.99 * price["d"] == pytest.approx(price["a"] + 0.1, rel=1e-5)
+    theirs.generators["control"] = ["PV", "Slack"]
+    theirs.generators["p_set"] = mine.generators_t.p.loc[1]
+    theirs.links["p_set"] = mine.links_t.p0.loc[1]
+    theirs.buses["v_mag_pu_set"] = mine.buses_t.v_mag_pu.loc[1]
+    theirs.pf(snapshots=[1])
+    for component, attribute in (
+        ("Bus", "v_ang"),
+        ("Bus", "p"),
+        ("Generator", "p"),
+        ("Link", "p1"),
+        ("Line", "p0"),
+    ):
+        ours, other = (n.components[component].dynamic[attribute].loc[1] for n in (mine, theirs))
+        names = [name for name in other.index if name != "out"]
+        np.testing.assert_allclose(ours[names], other[names], atol=1e-5, err_msg=f"{component}.{attribute}")
+
+
+def test_limits_of_a_link_hold_where_power_is_taken() -> None:
+    network = _linked(p_nom=10.0, p_max_pu=0.0, p_min_pu=-1.0)
+    network.generators["marginal_cost"] = [1.0, 90.0]  # what is cheap is at the link's far end
+    answer = _solved(fb.from_pypsa(network))
+    _write(answer, network, 0)
+    assert network.links_t.p0.at[0, "cable"] == pytest.approx(-10.0, abs=1e-4)
+    network = _linked(p_nom=10.0, p_set=4.0)
+    _write(_solved(fb.from_pypsa(network)), network, 0)
+    assert network.links_t.p0.at[0, "cable"] == pytest.approx(4.0)
+    with pytest.raises(fb.ProblemError, match="links"):
+        _write(_solved(fb.from_pypsa(network)), _network(), 0)
+
+
 def test_everything_that_cannot_be_modelled_is_named() -> None:
     network = _network()
     network.add("Bus", "z", v_nom=1.0, carrier="DC")
-    network.add("Link", "cable", bus0="a", bus1="b", p_nom=5.0)
+    network.add("Link", "cable", bus0="a", bus1="b", bus2="c", efficiency2=0.1, p_nom=5.0)
+    network.generators.loc["near", "e_sum_max"] = 10.0
     network.add("StorageUnit", "lake", bus="a", p_nom=1.0)
     network.add("Store", "tank", bus="a")
     network.add("Generator", "new", bus="a", p_nom_extendable=True)
@@ -143,7 +192,7 @@ def test_everything_that_cannot_be_modelled_is_named() -> None:
     with pytest.raises(fb.ProblemError) as error:
         fb.from_pypsa(network)
     assert {fault.where for fault in error.value.faults} == {
-        "Bus z", "Link cable", "StorageUnit lake", "Store tank", "Generator new", "Generator far",
+        "Bus z", "Link cable", "StorageUnit lake", "Store tank", "Generator new", "Generator far", "Generator near",
     }  # fmt: skip
 
 

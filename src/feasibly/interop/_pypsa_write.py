@@ -63,6 +63,12 @@ def write_pypsa(answer: Any, network: Any, row: int = 0, snapshot: Any = None) -
             np.add.at(injected[k], spots, sign * value[k])
     shunt = vm[grid.shunt_bus] ** 2 * base
     into = _Writer(network, moment)
+    if "pdc_from" in blocks:
+        links = in_service(network.links)
+        taken, given = (y[blocks[key]] * base for key in ("pdc_from", "pdc_to"))
+        into.put("Link", links.index, p0=taken, p1=-given)
+        for end, power in (("bus0", -taken), ("bus1", given)):
+            np.add.at(injected[0], buses.get_indexer(links[end]), power)
     into.put("Bus", buses, v_mag_pu=vm, v_ang=va, p=injected[0], q=injected[1])
     if answer.duals is not None:
         into.put("Bus", buses, marginal_price=answer.prices[row])
@@ -123,5 +129,10 @@ def _check_same(network: Any, moment: Any, grid: Grid) -> None:
         if getattr(here, key).shape != getattr(grid, key).shape
         or not np.allclose(getattr(here, key), getattr(grid, key), rtol=1e-9, atol=1e-12)
     ]
+    mine, other = (each.extras for each in (here, grid))
+    if (mine is None) != (other is None) or (
+        mine is not None and other is not None and not np.array_equal(mine.inject, other.inject)
+    ):
+        faults.append(Fault("links", "differ between the network and the problem that was answered"))
     if faults:
         raise ProblemError("this network", faults)

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from feasibly.interop._pypsa_links import join_links, unmodelled_links
+from feasibly.problem._gather import Gathering
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import Fault, FeasiblyError, MissingExtraError, ProblemError
@@ -55,7 +57,7 @@ def from_pypsa(
     costs are those of the snapshot. The network is not changed.
 
     Args:
-        network: a `pypsa.Network` of AC buses, lines, transformers, generators, loads and shunt impedances.
+        network: a `pypsa.Network` of AC buses, lines, transformers, links, generators, loads and shunt impedances.
         snapshot: which; the first unless told.
         spread: how far loads vary around their values in the snapshot when they are drawn.
         voltage: limits per unit for buses whose own are 0 and infinite, as they are unless set.
@@ -136,6 +138,8 @@ def read_pypsa(
     faults += _check(generators, pmin, pmax, pd, qd, loads, buses, low, high, branches, cost)
     reference, alone = _references(work, buses, place, branches, generators)
     faults += alone
+    beyond = Gathering(base_mva, len(generators), len(buses))
+    join_links(in_service(work.links), at, beyond, place, faults)
     if faults:
         raise ProblemError(f"PyPSA network {title!r}", faults)
 
@@ -161,7 +165,9 @@ def read_pypsa(
         "bs": shunts["b_pu"].to_numpy(dtype=np.float64) / base_mva,
         "position": work.buses[["x", "y"]].to_numpy(dtype=np.float64),
     }
-    return Grid.from_arrays(title, base_mva, arrays | branches.arrays)
+    extras = beyond.finish()
+    arrays |= branches.arrays | ({} if extras is None else extras.arrays())
+    return Grid.from_arrays(title, base_mva, arrays)
 
 
 def check_network(network: Any, snapshot: Any) -> Any:
@@ -195,7 +201,6 @@ def _unmodelled(network: Any) -> Iterator[Fault]:
             f"Bus {bus}", f"carries {network.buses.at[bus, 'carrier']}; an AC optimal power flow needs AC"
         )
     for key, why in (
-        ("links", "moves power as it likes, which the model here has none of"),
         ("storage_units", "joins one snapshot to the next, and one snapshot is optimised"),
         ("stores", "joins one snapshot to the next, and one snapshot is optimised"),
         ("processes", "turns one carrier into others, which the model here has none of"),
@@ -218,7 +223,11 @@ def _unmodelled(network: Any) -> Iterator[Fault]:
             yield Fault(
                 f"{component} {name}", f"its {size} is to be decided; fix it, as fix_optimal_capacities does"
             )
+    yield from unmodelled_links(in_service(network.links), network.buses.index)
     generators = in_service(network.generators)
+    for end, none in (("e_sum_min", -np.inf), ("e_sum_max", np.inf)):
+        for name in generators.index[generators[end] != none] if end in generators else ():
+            yield Fault(f"Generator {name}", f"{end} binds snapshots together, and one is optimised")
     for name in generators.index[generators["committable"].astype(bool)]:
         yield Fault(f"Generator {name}", "is committable, and whether units run is not decided here")
     for name in generators.index[generators["sign"] != 1.0]:
