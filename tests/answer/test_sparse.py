@@ -91,7 +91,7 @@ def test_a_row_gets_the_same_answer_alone_and_among_others():
 
 def test_the_response_is_the_derivative_of_the_optimum_and_survives_saving(tmp_path):
     driver, labels = sparse_driver("grid6")
-    law = sparse_response(driver.search, driver.operator(0))
+    law = sparse_response(driver.rowwise, driver.operator(0))
     proxy, _ = trained("grid6")
     kind = fit_sparse_response(law, labels.x, labels.y)
     made = fb.Proxy(
@@ -134,3 +134,22 @@ def test_complementarity_by_flips_is_the_one_that_enumeration_finds():
                 found = z
         np.testing.assert_allclose(amounts[row], found, atol=1e-7)
         assert ((amounts[row] > 1e-9) <= flipped[row]).all()
+
+
+def test_steps_are_limited_only_where_derivatives_change():
+    driver, _ = sparse_driver("grid6")
+    straight = np.isinf(driver.calibration.trust)
+    blocks = driver.problem.blocks
+    for name in ("pg", "qg"):
+        assert straight[blocks[name]].all()
+    angles = straight[blocks["va"]] & (driver.problem.lower < driver.problem.upper)[blocks["va"]]
+    assert not straight[blocks["vm"]].any()
+    assert not angles.any()
+
+
+def test_the_usual_active_set_is_that_of_most_answers():
+    driver, labels = sparse_driver("grid6")
+    found = driver.run(labels.x[:16], labels.y[:16], SHARED_ONLY)
+    apart = (found.state.active != driver.calibration.base).mean(axis=0)
+    assert found.converged.all()
+    assert apart.max() <= 0.6

@@ -73,7 +73,8 @@ class Driver:
         self._derivatives, self.iteration = reuse._derivatives, reuse.iteration
         if reuse.covariance is self.covariance:
             self._precision = reuse._precision
-            if old.weight == calibration.weight and old.trust is calibration.trust:
+            alike = old.trust is calibration.trust and old.base is calibration.base
+            if old.weight == calibration.weight and alike:
                 pairs = zip(old.centres, calibration.centres, strict=False)
                 kept = [i for i, (before, now) in enumerate(pairs) if before is now]
                 self._operators = {i: reuse._operators[i] for i in kept if i in reuse._operators}
@@ -188,10 +189,8 @@ class Driver:
 
     def _shared(self, progress: Progress, level: Level, rows: Ints) -> None:
         """Some rows on shared operators, one after the other."""
-        again = level.rows in (
-            Rows.CONVERGED,
-            Rows.FAR,
-        )  # what the row stands at is kept until it is bettered
+        # What the row stands at is kept until it is bettered.
+        again = level.rows in (Rows.CONVERGED, Rows.FAR)
         progress.converged[rows] = False
         progress.feasible[rows] |= level.rows is Rows.FAR
         confirmed = np.zeros(len(progress.x), dtype=bool)
@@ -266,9 +265,8 @@ class Driver:
             done = self._converged(state, residuals, level.mode)
             merit = self._merit(residuals)
             stay = ~done
-            near = (
-                level.start is Start.FOUND
-            )  # active sets no longer change: the rate tells from the second pass on
+            # From there active sets no longer change: the rate tells from the second pass on.
+            near = level.start is Start.FOUND
             if stay.sum() > self.settings.few_hopeless and not (near and number == 0):
                 stay &= self.hopeful(merit, last, steps, self.settings.patient_passes if near else number)
             leaving = ~stay

@@ -133,5 +133,7 @@ class Settings:
     """A cost that is higher by more than this share belongs to another local optimum."""
     timed_outputs: int = 3000
     """Where there are more outputs than this, building a solver takes too long for it to be timed."""
+    based_rows: int = 16
+    """Labels that tell a large problem's usual active set."""
     trial_rows: int = 128
     """Labels that tau is chosen on."""

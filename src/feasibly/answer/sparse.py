@@ -51,21 +51,21 @@ class Flips:
         self.place = np.full(candidates, -1)
         """Where a candidate's column is; -1 where there is none."""
         self.which: Ints = np.zeros(0, dtype=np.int64)
-        self.columns: Array = np.zeros((size, 0))
+        self.columns: Array = np.zeros((0, size))
+        """One after the other in memory: a row picks some."""
         self.matrix: Array = np.zeros((0, 0))
 
     def forget(self) -> None:
         """Drop all columns."""
         self.place[:] = -1
         self.which, self.matrix = self.which[:0], np.zeros((0, 0))
-        self.columns = self.columns[:, :0]
+        self.columns = self.columns[:0]
 
     def add(self, which: Ints, columns: Array, matrix: Array) -> None:
-        """`columns` of the candidates `which`, and the matrix between all there are then."""
+        """Those of the candidates `which` too: all `columns` there are then, and the matrix between them."""
         self.place[which] = len(self.which) + np.arange(len(which))
         self.which = np.concatenate([self.which, which])
-        self.columns = np.concatenate([self.columns, columns], axis=1)
-        self.matrix = matrix
+        self.columns, self.matrix = columns, matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,20 +127,20 @@ class SparseOperator:
         outside = ~self.base[new]
         right[: len(self.free), outside] = self.transposed[:, new[outside]].toarray()
         right[before + np.cumsum(self.base)[new[~outside]] - 1, np.flatnonzero(~outside)] = 1.0
-        columns = self.solve(right)
+        columns = np.ascontiguousarray(self.solve(right).T)
         every = np.concatenate([self.flips.which, new])
-        together = np.concatenate([self.flips.columns, columns], axis=1)
+        together = np.concatenate([self.flips.columns, columns])
         matrix = self._across(every, together)
-        self.flips.add(new, columns, matrix)
+        self.flips.add(new, together, matrix)
 
     def _across(self, which: Ints, columns: Array) -> Array:
         """How each of `values` changes with a unit in each of the columns."""
         inside = self.base[which]
-        matrix = np.zeros((len(which), columns.shape[1]))
-        matrix[~inside] = self.normals[which[~inside]] @ columns[: len(self.free)]
+        matrix = np.zeros((len(which), len(columns)))
+        matrix[~inside] = self.normals[which[~inside]] @ columns[:, : len(self.free)].T
         outside = np.flatnonzero(~inside)
         matrix[outside, outside] += self.softness[which[outside]]
-        matrix[inside] = -columns[self.rows[1] + np.cumsum(self.base)[which[inside]] - 1]
+        matrix[inside] = -columns[:, self.rows[1] + np.cumsum(self.base)[which[inside]] - 1].T
         return matrix
 
 

@@ -149,7 +149,7 @@ class SparseIteration:
             )
             amounts[:, known] = small
             used = np.flatnonzero(small.any(axis=0))
-            moved = step - operator.flips.columns[:, used] @ small[:, used].T
+            moved = step - (small[:, used] @ operator.flips.columns[used]).T
             values = operator.values(a.T, lam.T, moved).T + operator.softness * amounts
             missed = (values < -nothing) & ~flipped
             missed[:, known] = False

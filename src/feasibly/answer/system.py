@@ -60,3 +60,18 @@ def find_system(rowwise: RowSolver, candidates: Candidates, centre: Centre) -> S
     inequality[candidates.inequality] = candidates.split(centre.lam)[2]
     hessian, jacobian, normals = sparse_derivatives(model, centre.x, centre.y, centre.equality, inequality)
     return System(Sparse.of(hessian), Sparse.of(jacobian), Sparse.of(normals[candidates.inequality]))
+
+
+def linear_outputs(
+    rowwise: RowSolver, candidates: Candidates, one: Centre, other: Centre
+) -> NDArray[np.bool_]:
+    """Outputs whose second derivatives are the same at two points with other multipliers.
+
+    They enter the constraints linearly and the cost quadratically at most: what is frozen of them stays true however
+    far they move.
+    """
+    doubled = other._replace(equality=2.0 * other.equality + 1.0, lam=2.0 * other.lam + 1.0)
+    first, second = (find_system(rowwise, candidates, centre).hessian.matrix for centre in (one, doubled))
+    size = np.asarray(abs(first).max(axis=1).todense()).ravel()
+    change = np.asarray(abs(first - second).max(axis=1).todense()).ravel()
+    return np.asarray(change <= 1e-9 * (1.0 + size))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import casadi
 import numpy as np
 import scipy.sparse
 
@@ -40,3 +41,24 @@ def sparse_derivatives(
     ]
     hessian = wide.T @ (parts[6].sparse().tocsr() / unit) @ wide
     return hessian, *jacobians
+
+
+def input_derivatives(
+    model: Model, x: Array, y: Array, equality: Array, inequality: Array
+) -> tuple[Any, Any]:
+    """How the Lagrangian's gradient (over all outputs) and the rows (equalities first) move with the input.
+
+    Args:
+        model: whose.
+        x: the input.
+        y: the decisions.
+        equality: multipliers of the equalities.
+        inequality: of the inequalities.
+    """
+    sizes = len(y), len(x), model.n_equalities, model.n_inequalities
+    symbols = [casadi.SX.sym(name, size) for name, size in zip(("y", "x", "nu", "z"), sizes, strict=True)]
+    at_y, at_x, nu, z = symbols
+    _, rows, slope = model.thin(at_y, model.copies(at_y), at_x, 1.0, nu, z)
+    moves = casadi.Function("moves", symbols, [casadi.jacobian(part, at_x) for part in (slope, rows)])
+    found = moves(y, x, equality, inequality)
+    return found[0].sparse().tocsr(), found[1].sparse().tocsr()

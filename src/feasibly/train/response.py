@@ -109,7 +109,7 @@ def _train_sparse(request: Request, driver: Driver) -> tuple[Model, Driver, dict
     with clock.account("frames"):
         operator = driver.operator(0)
         assert isinstance(operator, SparseOperator)
-        law = sparse_response(driver.search, operator)
+        law = sparse_response(driver.rowwise, operator)
     with clock.account("sup"):
         model = fit_sparse_response(law, labels.x, labels.y)
     return model, economised(driver, labels.x, labels.y, None), {"pseudo_labels": 0}
