@@ -70,7 +70,7 @@ class Slow:
         self.go.wait(10)
         return trained("toy")[0].predict(x)
 
-    def attempt(self, x: np.ndarray, how: How):
+    def attempt(self, x: np.ndarray, how: How, begin=None):
         return self.predict(x, how), np.zeros(0, dtype=np.int64)
 
     finish = predict
@@ -151,7 +151,7 @@ class Picky:
             raise fb.FeasiblyError("no row above one")
         return trained("toy")[0].predict(x)
 
-    def attempt(self, x: np.ndarray, how: How):
+    def attempt(self, x: np.ndarray, how: How, begin=None):
         return self.predict(x, how), np.zeros(0, dtype=np.int64)
 
     finish = predict

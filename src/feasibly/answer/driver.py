@@ -139,17 +139,26 @@ class Driver:
 
     # ---- the schedule ----------------------------------------------------------------------------------
 
-    def run(self, x: Array, mean: Array, schedule: tuple[Level, ...], *, until: float = np.inf) -> Found:
+    def run(
+        self,
+        x: Array,
+        mean: Array,
+        schedule: tuple[Level, ...],
+        *,
+        until: float = np.inf,
+        begin: State | None = None,
+    ) -> Found:
         """Take every row through `schedule`; rows that end unconverged keep the least violated point met.
 
-        No further pass is begun once `time.monotonic()` is past `until`.
+        No further pass is begun once `time.monotonic()` is past `until`. `begin` is where rows stood at the end of an
+        earlier call, for levels that start at what was found; NaN for those that begin now.
         """
         centre = self.operator(0)
         known = np.isfinite(mean).all(axis=1, keepdims=True)
         # What only shared operators are asked for, or can do, is not handed on to anything else.
         alone = len(schedule) == 1 or not self.rowwise.installed
         most = np.inf if alone else self.calibration.worthwhile_passes
-        progress = self._begin(x, np.where(known, mean, centre.centre.y), until, most)
+        progress = self._begin(x, np.where(known, mean, centre.centre.y), until, most, begin)
         for level in schedule:
             rows = self._rows(progress, level)
             if not len(rows) or progress.late:
@@ -160,11 +169,18 @@ class Driver:
                 self._shared(progress, level, rows)
         return progress.found(centre.std)
 
-    def _begin(self, x: Array, mean: Array, until: float, most_passes: float) -> Progress:
+    def _begin(
+        self, x: Array, mean: Array, until: float, most_passes: float, begin: State | None
+    ) -> Progress:
         """Nothing found yet: the clipped belief, with predicted multipliers."""
         start = self.start(x, mean)
         clipped = np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.search.lower, self.search.upper)
-        return Progress.of(x, mean, start._replace(y=clipped), until, most_passes)
+        start = start._replace(y=clipped)
+        if begin is not None:
+            before = np.isfinite(begin.y).all(axis=1)
+            for part, known in zip(start, begin, strict=True):
+                part[before] = known[before]
+        return Progress.of(x, mean, start, until, most_passes)
 
     def _rows(self, progress: Progress, level: Level) -> Ints:
         left = np.flatnonzero(~progress.converged)

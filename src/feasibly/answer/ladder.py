@@ -19,6 +19,7 @@ from feasibly.answer.progress import Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW, Level
+from feasibly.answer.step import State
 from feasibly.model.belief import Belief, Model
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -59,6 +60,7 @@ class Climbed:
     level: tuple[str, ...] = ()
     steps: NDArray[np.int64] | None = None
     factorisations: NDArray[np.int64] | None = None
+    standing: State | None = None
 
 
 class Ladder:
@@ -129,11 +131,13 @@ class Ladder:
         trust: Trust | None = None,
         schedule: tuple[Level, ...] | None = None,
         until: float = np.inf,
+        begin: State | None = None,
     ) -> Answer:
         """Answer every row of `x` (checked, float64) by the rung `which`; `trust` says when `auto` may stay.
 
         `conditioned` and `polished` may be given another `schedule`, and begin no pass after `until`, a moment of
-        `time.monotonic()`: rows that neither served have an empty `level`.
+        `time.monotonic()`: rows that neither served have an empty `level`, and go on in another call whose `begin` is
+        their `standing`.
         """
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
@@ -151,7 +155,7 @@ class Ladder:
             climbed, known = self._solved(safe), 0.0
         else:
             belief, known = self._believe(safe)
-            climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until)
+            climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until, begin)
         y = np.where(answerable[:, None], self.problem.pin(safe, climbed.y), np.nan)
         objective, max_equality, max_inequality = self._measured(safe, y, climbed, answerable)
         worst = np.maximum(max_equality, max_inequality)
@@ -189,6 +193,7 @@ class Ladder:
             level=climbed.level,
             steps=climbed.steps,
             factorisations=climbed.factorisations,
+            standing=climbed.standing,
         )
 
     def answer_on_device(self, x: Any, tolerance: float = TOLERANCE) -> Answer:
@@ -285,6 +290,7 @@ class Ladder:
         trust: Trust | None,
         schedule: tuple[Level, ...] | None,
         until: float,
+        begin: State | None,
     ) -> Climbed:
         rungs = [which] * len(x)
         nothing: list[AnswerOutcome | None] = [None] * len(x)
@@ -297,7 +303,7 @@ class Ladder:
             return Climbed(chosen, belief.std, rungs, nothing)
         if which in ("conditioned", "polished"):
             usual = CONDITIONED if which == "conditioned" else POLISHED
-            found = self.driver.run(x, belief.mean, schedule or usual, until=until)
+            found = self.driver.run(x, belief.mean, schedule or usual, until=until, begin=begin)
             if which == "polished" and schedule is None:  # feasible is not enough: it promises the optimum
                 short = ~found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
                 nothing = [AnswerOutcome.UNSOLVED if row else None for row in short]
@@ -307,7 +313,7 @@ class Ladder:
 
             return Climbed(
                 found.y, found.std, rungs, nothing, duals, found.measured, tuple(found.level), found.steps,
-                found.factorisations,
+                found.factorisations, found.state,
             )  # fmt: skip
         return self._auto(x, belief, tolerance, trust)
 

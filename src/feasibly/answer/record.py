@@ -117,6 +117,8 @@ class Answer:
     """Steps on shared operators that each row took."""
     factorisations: NDArray[np.int64] | None = field(default=None, repr=False)
     """How often each row's own optimality system was factored."""
+    standing: Any = field(default=None, repr=False)
+    """Where the iteration stands in each row, for who goes on with those that have not converged (`Ladder.answer`)."""
 
     def __len__(self) -> int:
         return len(self.y)

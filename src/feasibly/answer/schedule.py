@@ -57,6 +57,8 @@ class Level:
     settle: what creeps is better off with the solver."""
     most_passes: float = math.inf
     """Over each operator: whoever answers many at once lets nobody wait for the last rows to converge."""
+    steps: int = 0
+    """One pass of so many steps instead of the usual ones, where rows that have not converged go on in a later call."""
 
 
 _SHARED = Level("shared", Rows.LEFT, By.SHARED, Mode.PROXIMAL, Start.BELIEF)
@@ -106,6 +108,8 @@ def passes(settings: Settings, rows: int, level: Level) -> tuple[Pass, ...]:
     quick, thorough, patient = settings.quick_rounds, settings.thorough_rounds, settings.patient_rounds
     if level.probe:
         return (Pass(2, thorough),) * settings.settling_passes
+    if level.steps:
+        return (Pass(level.steps, thorough),)
     if rows <= settings.few_rows:
         return Pass(12, thorough), Pass(16, patient)
     if level.start is Start.FOUND:

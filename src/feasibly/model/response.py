@@ -27,7 +27,7 @@ from feasibly.precision import double
 
 Array = NDArray[np.float64]
 
-_CHUNK, _SMALL, _LARGE = 256, 32, 300
+_CHUNK, _SMALL, _LARGE = 256, 16, 300
 """Batch sizes that are compiled, beside one: for many rows and, where there are so many outputs that a batch that is
 mostly filling costs more than compiling another size, for the few that are left over."""
 

@@ -106,7 +106,8 @@ def _cut(answer: Answer, first: int, end: int, lazy: Callable[[], Duals] | None)
         if (at := _row_of(line)) is None or first <= at < end
     ]
     duals = None if lazy is None else lambda: lazy().take(rows)
-    return dataclasses.replace(answer, **parts, multipliers=duals, warnings=tuple(said))
+    standing = None if answer.standing is None else answer.standing.take(rows)
+    return dataclasses.replace(answer, **parts, multipliers=duals, warnings=tuple(said), standing=standing)
 
 
 def _once(answer: Answer) -> Callable[[], Duals] | None:

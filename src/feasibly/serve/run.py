@@ -83,10 +83,11 @@ def serve(
     app = build_app(desk, failed, hosts=[*own, *hosts], origins=origins, token=token)
     config = uvicorn.Config(
         app, http=connections(limits.seconds), ws="none", log_config=None, access_log=False, server_header=False,
-        lifespan="on", backlog=BACKLOG,
+        lifespan="on", backlog=BACKLOG, proxy_headers=False,
         timeout_graceful_shutdown=max(1, int(limits.stopping_seconds)), timeout_keep_alive=30,
     )  # fmt: skip
     server = _Server(config, desk)
+    desk.batcher.clients = lambda: len(server.server_state.connections)
     if started is not None:
         started(_address(host, listening.getsockname()[1]))
     before = sys.getswitchinterval()

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
-from feasibly.answer.schedule import CONDITIONED, shared_part
+from feasibly.answer.schedule import CONDITIONED, Level, Start, shared_part
+from feasibly.answer.step import BUCKETS, State
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
@@ -35,11 +37,18 @@ log = logging.getLogger("feasibly.serve")
 WARM = (16, 64)
 """Rows asked for before a model counts as ready: a size of each kind that answering compiles code for. One row alone
 has a program of its own, made once the model is in service; until then it is answered as two."""
+FEW = BUCKETS[1]
+"""Rows of the narrowest program, but for that of one."""
+QUICK_STEPS = 8
+"""Steps of a batch of few rows: those that have not converged then, four in a hundred on 118 buses, go on in the next
+batch, and nobody waits for them. With fewer steps a row is in more batches, with more of them a batch takes longer."""
 QUICK_PASSES = 5
-"""Passes after which rows that have not converged are left to the other worker, which gives them all there are: twelve
-steps. Of 1,600 rows of 118 buses 36 need more, up to 28; in one batch of sixteen out of three somebody would wait for
-them."""
+"""Passes over the rows of a long request; those that have not converged are treated alike."""
 QUICK_PART = shared_part(CONDITIONED, QUICK_PASSES)
+FEW_PART = tuple(
+    replace(level, steps=QUICK_STEPS) if level is QUICK_PART[0] else level for level in QUICK_PART
+)
+GOING_ON = tuple(replace(level, start=Start.FOUND) if level is FEW_PART[0] else level for level in FEW_PART)
 PATIENCE = 4.0
 """Usual times of a batch after which it is cut short, whatever the passes: a machine may have been held up."""
 SHORTEST_PATIENCE = 0.03
@@ -84,16 +93,21 @@ class Served:
         """Answer rows, of one client or many, without a promise: that is about the rows of one (`promise`)."""
         return self._ask(x, how)
 
-    def attempt(self, x: Array, how: How) -> tuple[Answer, Ints]:
-        """Answer what can be in about the usual time for so many rows; the others are named."""
+    def attempt(self, x: Array, how: How, begin: State | None = None) -> tuple[Answer, Ints]:
+        """Answer what can be in about the usual time for so many rows; the others are named.
+
+        `begin` says where rows stood that were among the others before; NaN for the rest.
+        """
         if len(x) == 1 and not self.alone:
-            found, left = self.attempt(np.repeat(x, 2, axis=0), how)
+            twice = None if begin is None else begin.take(np.zeros(2, dtype=np.int64))
+            found, left = self.attempt(np.repeat(x, 2, axis=0), how, twice)
             return split(found, (1, 1))[0], left[:1]
         began = time.monotonic()
         size = _size(len(x))
         usual = self._usual.get(size, FIRST_PATIENCE)
         until = began + max(PATIENCE * usual, SHORTEST_PATIENCE)
-        found = self._ask(x, how, schedule=QUICK_PART, until=until)
+        schedule = GOING_ON if begin is not None else _part(len(x))
+        found = self._ask(x, how, schedule=schedule, until=until, begin=begin)
         took = min(time.monotonic(), until) - began
         self._usual[size] = took if size not in self._usual else usual + (took - usual) / REMEMBERED
         unfinished = [i for i, level in enumerate(found.level) if not level]
@@ -171,16 +185,22 @@ class Served:
         self.warm_seconds = time.perf_counter() - began
 
     def warm_alone(self) -> None:
-        """Compile what one row alone needs, and use it from then on."""
+        """Compile what one row alone needs, and use it from then on; and have at hand what solves hard rows."""
         self._try_out(1)
         self.alone = True
+        driver = self.proxy.ladder.driver
+        if (
+            self.problem.n_outputs <= driver.settings.timed_outputs
+        ):  # larger ones take long, and hold up everybody
+            driver.rowwise.available  # noqa: B018 - made where it is looked for
 
     def _try_out(self, rows: int) -> None:
         """Once to compile, once to see how long it takes."""
         x = sample(self.problem, rows)
-        self._ask(x, How(), schedule=QUICK_PART)
+        schedule = _part(rows)
+        self._ask(x, How(), schedule=schedule)
         began = time.monotonic()
-        self._ask(x, How(), schedule=QUICK_PART)
+        self._ask(x, How(), schedule=schedule)
         self._usual[_size(rows)] = time.monotonic() - began
 
     @property
@@ -190,6 +210,11 @@ class Served:
             return self.proxy.box
         reach = 0.1 * np.maximum(np.abs(self.problem.nominal), 0.1)
         return self.problem.nominal - reach, self.problem.nominal + reach
+
+
+def _part(rows: int) -> tuple[Level, ...]:
+    """What so many rows are taken through."""
+    return FEW_PART if rows <= FEW else QUICK_PART
 
 
 def _size(rows: int) -> int:
