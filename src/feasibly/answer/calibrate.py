@@ -282,7 +282,10 @@ def _priced(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -
     cost = float(np.mean(np.abs(labels.objective)))
     some = np.arange(min(len(labels.x), calibration.settings.trial_rows))
     best, best_score = driver, np.inf
-    for tau in calibration.settings.prices_of_belief:
+    prices = calibration.settings.prices_of_belief
+    if calibration.switches:
+        prices = (*prices, calibration.settings.switched_price)
+    for tau in prices:
         if tau != calibration.tau and time.monotonic() > deadline(0.25):
             break
         tried = (

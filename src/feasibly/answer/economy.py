@@ -43,35 +43,42 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
         taken[done.place + 1 :] += done.seconds
         left[done.place + 1 :] = done.left
     left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
-    row = np.full(len(taken), settings.warm_share * seconds)
+    straight = quick = slow = settings.warm_share * seconds
     warm, plain, solvable = True, seconds, 1.0
     timed = len(driver.search.lower) <= settings.timed_outputs
     if timed and driver.rowwise.available:  # which builds the solver, before it is timed
         times = _row_by_row(driver, x, mean, seconds, until)
-        solved = times.solved | found.converged[: len(times.solved)]
+        served = found.converged[: len(times.solved)]
+        solved = times.solved | served
         if solved.any():
             # Rows without a solution cost the same whatever is done first, and would drown the rest.
-            solvable, hard = float(solved.mean()), float((solved & ~found.converged[: len(solved)]).mean())
-            left = left - left[-1] + round(hard * rows)
+            solvable, hard = float(solved.mean()), solved & ~served
+            left = left - left[-1] + round(float(hard.mean()) * rows)
             plain, warm = (
                 float(times.plain[solved].mean()),
                 bool(times.warm[solved].mean() < times.plain[solved].mean() and not times.worse.any()),
             )
-            row[0] = float((times.warm if warm else times.plain)[solved].mean())
-            later = times.after[solved & np.isfinite(times.after)]
-            row[1:] = float(later.mean()) if len(later) else row[0]
-    whole = taken + left * row
+            straight = float((times.warm if warm else times.plain)[solved].mean())
+            # What shared operators do not reach is hard for the solver too.
+            quick, slow = (_mean(times.after[part], straight) for part in (solved & served, hard))
+    whole = taken + left[-1] * slow + (left - left[-1]) * quick
+    whole[0] = left[0] * straight
     best = int(np.argmin(whole))
     most = everything if best == last else best
     count = max(solvable * rows, 1.0)
     tried = driver.having(replace(calibration, worthwhile_passes=most))
-    confirms = most > 0 and _confirms(tried, x[some], mean[some], count, float(row[0]), float(row[-1]), until)
+    confirms = most > 0 and _confirms(tried, x[some], mean[some], count, straight, slow, until)
     reached = float(np.clip(1.0 - left[-1] / count, 0.0, 1.0))
     chosen = replace(
         calibration, worthwhile_passes=most, confirms=confirms, warm=warm, reached=reached,
         row_seconds=float(whole[best] / count), solving_seconds=plain,
     )  # fmt: skip
     return driver.having(chosen)
+
+
+def _mean(seconds: Array, otherwise: float) -> float:
+    known = seconds[np.isfinite(seconds)]
+    return float(known.mean()) if len(known) else otherwise
 
 
 def _confirms(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
@@ -35,6 +36,17 @@ _FAR = 1e-3
 """A warm attempt that ends with a larger violation (scaled) most likely belongs to a row without a solution."""
 _POINT = ("y", "equality", "inequality", "lower", "upper")
 """The parts of a point, in their order."""
+
+
+@contextlib.contextmanager
+def _interrupts_as_such() -> Iterator[None]:
+    """Ctrl-C that meets CasADi in the middle of a conversion comes out as Python's complaint about that."""
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
 
 
 class Solver:
@@ -112,6 +124,7 @@ class Solver:
 
     # ---- solving ---------------------------------------------------------------------------------------
 
+    @_interrupts_as_such()
     def solve(self, x: ArrayLike, start: Point | None = None, *, thorough: bool = True) -> Solution:
         """Solve one row. A row without a solution is returned with its outcome, never raised.
 
