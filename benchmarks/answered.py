@@ -1,7 +1,8 @@
 """What benchmarks of answers share: labels solved once, a proxy of each case, and a JSON document that grows by case.
 
 Labels, and instances that the proxy has not seen, come from one draw; `--keep FOLDER` keeps them for the next
-benchmark. Times are processor seconds, which a busy machine disturbs less than the clock.
+benchmark, and the proxy for the next one of the same commit. Times are processor seconds, which a busy machine disturbs
+less than the clock.
 """
 
 from __future__ import annotations
@@ -35,9 +36,16 @@ def case_of(name: str, options: argparse.Namespace) -> Case:
     """Label, train, and set the unseen instances apart."""
     problem = fb.load_problem(name)
     wanted = options.labels + options.instances
-    store = None if options.keep is None else options.keep / f"{name.split(':')[-1]}.zarr"
+    short, commit = name.split(":")[-1], str(describe_machine()["commit"])
+    store = None if options.keep is None else options.keep / f"{short}.zarr"
+    model = None if options.keep is None else options.keep / f"{short}-{options.labels}-{commit[:12]}"
     data = fb.label(problem, count=wanted, seed=0, out=store, jobs=1)
-    proxy = fb.fit(problem, data, labels=min(options.labels, data.n_labels - 8), budget=options.budget)
+    if model is not None and model.exists():
+        proxy = fb.Proxy.load(model)
+    else:
+        proxy = fb.fit(problem, data, labels=min(options.labels, data.n_labels - 8), budget=options.budget)
+        if model is not None:
+            proxy.save(model)
     rest = data.take(data.solved & data.unseen(proxy.keys))
     return Case(name, proxy, rest.take(np.arange(min(options.instances, len(rest)))))
 

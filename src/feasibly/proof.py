@@ -47,6 +47,14 @@ ROUNDS = 4
 KNOWN = ("pd", "qd", "branch", "generator", "c1", "c2", "rating")
 """Inputs that the relaxation knows."""
 BATCH = 256
+STEPS = 8
+"""On the relaxation's shared operator, for its multipliers: on 118 buses the bound is then short of the relaxation by a
+fiftieth of its gap, with predicted multipliers alone by a thirtieth."""
+NEAR = 1e-2
+"""Violations, per unit, above which what steps came to says nothing about the relaxation."""
+LEFT, LEAST = 0.1, 2e-5
+"""A bound is near enough if what is left to the relaxation is no more than this share of the way from the bound to the
+answer's cost, or this share of that cost."""
 _SEED = 1 << 41
 
 
@@ -99,18 +107,51 @@ class Prover:
             )
         return Prover(cone, learnt, loose)
 
-    def bound(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """A lower bound for every row, and which rows even the relaxation's solver gave up on."""
-        found = self.relaxed.predict(x, "auto")
-        lost = np.isin([o.name for o in found.outcome], ["INFEASIBLE", "UNSOLVED", "NOT_FINITE_INPUT"])
-        assert found.duals is not None
-        point, out = Point(found.y, found.duals), np.full(len(x), -np.inf)
+    def bound(self, x: Array, cost: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """A lower bound for every row, and which rows even the relaxation's solver gave up on.
+
+        Any multipliers give a bound, so those of a few shared steps are tried first. Where they leave too large a part
+        of the way from the bound to `cost`, what the answers cost, the relaxation is solved.
+        """
+        out, value = self._quickly(x)
+        gave_up = np.zeros(len(x), dtype=bool)
+        with np.errstate(invalid="ignore"):
+            enough = value - out <= np.maximum(LEFT * (cost - out), LEAST * np.abs(cost))
+        left = np.flatnonzero(~enough)
+        if len(left):
+            found = self.relaxed.predict(x[left], "auto")
+            assert found.duals is not None
+            out[left] = np.maximum(out[left], self._bounds(x[left], Point(found.y, found.duals)))
+            gave_up[left] = np.isin(
+                [o.name for o in found.outcome], ["INFEASIBLE", "UNSOLVED", "NOT_FINITE_INPUT"]
+            )
+        return out, gave_up
+
+    def _quickly(self, x: Array) -> tuple[Array, Array]:
+        """Bounds from predicted multipliers and from those of some steps, the larger; and what the relaxation costs
+        where these end, NaN where that is not near a point of it."""
+        driver, problem = self.relaxed.ladder.driver, self.relaxed.problem
+        if not driver.calibration.shares:
+            return np.full(len(x), -np.inf), np.full(len(x), np.nan)
+        mean = self.relaxed.model.predict(x).mean
+        start = driver.start(x, mean)
+        state, _ = driver.iteration.run(
+            driver.operator(0), x, mean, start, STEPS, proximal=False, rest=0.0, rounds=driver.settings.quick_rounds,
+        )  # fmt: skip
+        point = driver.point(x, state)
+        bounds = np.maximum(self._bounds(x, driver.point(x, start)), self._bounds(x, point))
+        cost, equality, inequality = problem.worst(x, point.y)
+        return bounds, np.where(np.maximum(equality, inequality) < NEAR, cost, np.nan)
+
+    def _bounds(self, x: Array, point: Point) -> Array:
+        out = np.full(len(x), -np.inf)
         known = np.flatnonzero(point.duals.known & np.isfinite(point.y).all(axis=1))
         for first in range(0, len(known), BATCH):
             rows = known[first : first + BATCH]
             m = to_multipliers(self.cone, self.relaxed.problem, x[rows], point.take(rows))
-            out[rows] = self._bound(m, x[rows])
-        return out, np.asarray(lost)
+            found = self._bound(m, x[rows])
+            out[rows] = np.where(np.isnan(found), -np.inf, found)
+        return out
 
     def lacking(self, x: Array) -> float:
         """Power, per unit, that is provably short or too much for one input: above zero it has no feasible dispatch."""
@@ -227,7 +268,7 @@ def prove(proxy: Proxy, answer: Answer) -> Answer:
     lower = np.full(len(x), -np.inf)
     outcome, notes = list(answer.outcome), []
     if finite.any():
-        lower[finite], lost = prover.bound(x[finite])
+        lower[finite], lost = prover.bound(x[finite], answer.objective[finite])
         missing = np.isin([o.name for o in answer.outcome], ["INFEASIBLE", "UNSOLVED"])
         missing[np.flatnonzero(finite)[lost]] = True
         for row in np.flatnonzero(missing & finite):
