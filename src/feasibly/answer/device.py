@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.device_operator import operator_on_device, operators_fit
 from feasibly.answer.driver import Driver
 from feasibly.answer.step import Iteration, State
 from feasibly.arrays import padded
@@ -25,6 +27,8 @@ from feasibly.model.belief import Model
 from feasibly.model.complementarity_wide import solve_wide
 from feasibly.model.linear import LinearModel
 from feasibly.model.response import Law, LawArrays, ResponseModel
+from feasibly.model.small_systems import fastest
+from feasibly.model.sparse import SparseResponseModel
 from feasibly.precision import called_back, double
 from feasibly.problem.core import Problem
 from feasibly.quick import quick
@@ -35,8 +39,9 @@ WIDTHS = (256, 1024, 4096, 16_384, 32_768, 65_536)
 """Batch sizes that are compiled, smallest first."""
 SHARE_OF_MEMORY = 0.35
 """Of the device's free memory that the arrays of one batch may take, those of its steps included."""
-ARRAYS_A_ROW = 14
-"""How many times a row's numbers (inputs, outputs, multipliers) are held at once while it is stepped."""
+ARRAYS_A_ROW = 5
+"""How many times a row's numbers (inputs, outputs, multipliers) are held at once while it is stepped: 2.7 on case500,
+where small systems stay in registers."""
 PLAN = ((4, False), (1, False), (1, False), (2, False), (4, False), (8, True))
 """Steps of each pass, on each shared operator in turn, and whether rounds of the complementarity problem are patient.
 Rows that have converged sit out the later passes, and only those that do not settle at once take the rounds (see
@@ -46,6 +51,8 @@ CANDIDATES_A_ROUND = 8
 of case500 half of the rows that are left."""
 PIECE = 1 << 24
 """Bytes of an array that travel at a time; the processor copies several pieces at once."""
+PAGE = 512
+"""Numbers in a page of the processor's memory."""
 
 
 class OnDevice(NamedTuple):
@@ -66,11 +73,12 @@ class DeviceProgram:
     """Everything that a batch needs, moved to the device once."""
 
     def __init__(
-        self, driver: Driver, model: Model, box: tuple[Array, Array] | None = None, solver: Any = solve_wide
+        self, driver: Driver, model: Model, box: tuple[Array, Array] | None = None, solver: Any = None
     ) -> None:
+        solver = solver or functools.partial(solve_wide, small=fastest())
         self._driver = driver
         self._settings = driver.settings
-        self._operators = [driver.operator(index) for index in range(len(driver.calibration.centres))]
+        self._operators = [operator_on_device(driver, index) for index in range(len(driver.calibration.centres))]
         self._operator = self._operators[0]
         self.passes: list[tuple[int, int]] = []
         """Width and steps of each pass of the last batch."""
@@ -81,7 +89,7 @@ class DeviceProgram:
         self._check = _checked(driver.problem)
         fixed = search.lower >= search.upper
         base, count = calibration.base, search.n_equalities
-        belief, multipliers = mean_on_device(model), mean_on_device(calibration.duals)
+        belief, multipliers = mean_on_device(model, solver), mean_on_device(calibration.duals, solver)
         with double():
             arrays = jax.device_put((belief.arrays, multipliers.arrays))
 
@@ -226,11 +234,13 @@ def on_device(program: DeviceProgram | None, problem: Problem, x: Any) -> tuple[
     """
     stays, parts, note, first = isinstance(x, jax.Array), [], "", 0
     width = 0 if program is None else program.rows_at_once
+    shape = (x.shape[0], problem.n_outputs)
+    landing = None if stays or program is None or not _Landing.wanted(shape) else _Landing(shape)
     while program is not None and first < x.shape[0]:
         try:
             out = program.run(x[first : first + width])
-            part = (out.y, *(np.asarray(p) for p in out[1:]))
-            parts.append(part if stays else (_fetched(out.y), *part[1:]))
+            y = out.y if landing is None else landing.take(first, out.y)
+            parts.append((y if stays else np.asarray(y), *(np.asarray(p) for p in out[1:])))
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -246,12 +256,17 @@ def on_device(program: DeviceProgram | None, problem: Problem, x: Any) -> tuple[
     if count:
         unknown = np.full(count, np.nan)
         blank = np.full((count, problem.n_outputs), np.nan)
+        if landing is not None:
+            landing.y[-count:] = blank
         none = np.zeros(count, dtype=bool)
         finite = np.isfinite(np.asarray(x[-count:])).all(axis=1)
         parts.append((blank, unknown, unknown, unknown, none, finite, none))
     with double():
         join = jnp.concatenate if stays else np.concatenate
-        y = parts[0][0] if len(parts) == 1 else join([part[0] for part in parts])
+        if landing is not None:
+            y = landing.y
+        else:
+            y = parts[0][0] if len(parts) == 1 else join([part[0] for part in parts])
     rest = (np.concatenate([part[i] for part in parts]) for i in range(1, 7))
     return OnHost(y, *rest), note
 
@@ -263,28 +278,54 @@ def _sent(x: Array) -> Any:
     return jnp.asarray(x) if len(pieces) == 1 else jnp.concatenate([jax.device_put(part) for part in pieces])
 
 
-def _fetched(y: Any) -> Array:
-    """A NumPy array of its own.
+class _Landing:
+    """Where many answers from another device will stand.
 
-    Memory that the device can write to is filled at the full speed of the connection, but there is little of it and it
-    is not for keeps; what takes time is the way from there to fresh memory, so several threads go it.
+    The system hands memory out as it is first written to, which takes as long as a copy: that is done beside what the
+    device does.
     """
-    if y.nbytes < 2 * PIECE or next(iter(y.devices())).platform == "cpu":
-        return np.asarray(y)
-    near = jax.sharding.SingleDeviceSharding(next(iter(y.devices())), memory_kind="pinned_host")
-    try:
-        source = np.asarray(jax.device_put(y, near))
-    except (ValueError, jax.errors.JaxRuntimeError):  # a device without such memory, or none left
-        return np.asarray(y)
-    found = np.empty(source.shape)
-    cuts = np.linspace(0, len(found), 1 + y.nbytes // PIECE).astype(int)
 
-    def copy(first: int, last: int) -> None:
-        found[first:last] = source[first:last]
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.y: Array = np.empty(shape)
+        self._pages = threading.Thread(target=self._touch, daemon=True)
+        self._pages.start()
 
-    with ThreadPoolExecutor(min(len(cuts) - 1, os.cpu_count() or 1)) as pool:
-        list(pool.map(copy, cuts[:-1], cuts[1:]))
-    return found
+    @staticmethod
+    def wanted(shape: tuple[int, int]) -> bool:
+        """Whether so many answers are worth it."""
+        return 8 * shape[0] * shape[1] >= 2 * PIECE and jax.default_backend() != "cpu"
+
+    def _touch(self) -> None:
+        self.y.reshape(-1)[::PAGE] = 0.0
+
+    def take(self, first: int, y: Any) -> Array:
+        """Answers in their place, from row `first` on.
+
+        Memory that the device can write to is filled at the full speed of the connection, but there is little of it and
+        it is not for keeps; what takes time is the way from there, so several threads go it.
+        """
+        near = jax.sharding.SingleDeviceSharding(next(iter(y.devices())), memory_kind="pinned_host")
+        try:
+            source = np.asarray(jax.device_put(y, near))
+        except (ValueError, jax.errors.JaxRuntimeError):  # a device without such memory, or none left
+            source = np.asarray(y)
+        into = self.y[first : first + len(source)]
+        cuts = np.linspace(0, len(into), 2 + source.nbytes // PIECE).astype(int)
+
+        def copy(first: int, last: int) -> None:
+            into[first:last] = source[first:last]
+
+        self._pages.join()
+        with ThreadPoolExecutor(min(len(cuts) - 1, os.cpu_count() or 1)) as pool:
+            list(pool.map(copy, cuts[:-1], cuts[1:]))
+        return into
+
+
+def serves(driver: Driver) -> bool:
+    """Whether the default device has room for this driver's operators, where they are sparse factorisations here."""
+    return not driver.calibration.sparse or (
+        jax.default_backend() != "cpu" and operators_fit(driver, free_memory())
+    )
 
 
 def free_memory() -> float:
@@ -302,7 +343,7 @@ class Mean(NamedTuple):
     arrays: Any
 
 
-def mean_on_device(model: Model) -> Mean:
+def mean_on_device(model: Model, solver: Any = solve_wide) -> Mean:
     """The mean of a model in closed form; others are computed on the host."""
     if isinstance(model, LinearModel):
         return Mean(lambda arrays, x: (_linear(arrays, x), None), _line(model))
@@ -310,10 +351,13 @@ def mean_on_device(model: Model) -> Mean:
         law, varying = model.law, np.flatnonzero(model.varying)
 
         def mean(arrays: Any, x: Any) -> tuple[Any, Any]:
-            answer, active = _respond(arrays[0], law, x)
+            answer, active = _respond(arrays[0], law, x, solver)
             return answer + _linear(arrays[1], jnp.concatenate([x, answer[:, varying]], axis=1)), active
 
         return Mean(mean, (law.arrays, _line(model.correction)))
+    if isinstance(model, SparseResponseModel):
+        slope, offset = (a + b for a, b in zip(model.law.line, _line(model.correction), strict=True))
+        return Mean(lambda arrays, x: (_linear(arrays, x), None), (slope, offset))
 
     def elsewhere(_: Any, x: Any) -> tuple[Any, Any]:
         shape = jax.ShapeDtypeStruct((x.shape[0], len(model.covariance.diagonal)), jnp.float64)
@@ -333,7 +377,7 @@ def _linear(line: tuple[Any, Any], x: Any) -> Any:
     return x @ line[0] + line[1]
 
 
-def _respond(a: LawArrays, law: Law, x: Any) -> tuple[Any, Any]:
+def _respond(a: LawArrays, law: Law, x: Any, solver: Any) -> tuple[Any, Any]:
     """`Law.respond` for rows on the device, in as many rounds as all of them together may need at first."""
     dx = (x - a.x0).T
     answer = (a.y0 + a.drift)[:, None] + a.slope @ dx
@@ -342,7 +386,7 @@ def _respond(a: LawArrays, law: Law, x: Any) -> tuple[Any, Any]:
     q = a.q0[:, None] + a.q_slope @ dx
     previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
     usual = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
-    lam, active, settled = solve_wide(a.pivoted, q, previous, usual, law.flips, law.rounds[0])
+    lam, active, settled = solver(a.pivoted, q, previous, usual, law.flips, law.rounds[0])
     return (answer + a.push @ jnp.where(settled, lam, previous)).T, jnp.where(settled, active, usual)
 
 

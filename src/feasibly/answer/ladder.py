@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.device import DeviceProgram, on_device
+from feasibly.answer.device import DeviceProgram, on_device, serves
 from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
 from feasibly.answer.progress import Found
@@ -143,7 +143,7 @@ class Ladder:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
         large = len(x) >= SMALLEST_ON_DEVICE and jax.default_backend() != "cpu"
         whole = schedule is None and until == np.inf
-        if which == "conditioned" and large and whole and not self.driver.calibration.sparse:
+        if which == "conditioned" and large and whole and (self._program or serves(self.driver)):
             return self.answer_on_device(x, tolerance)
         began = time.perf_counter()
         finite = np.asarray(np.isfinite(x).all(axis=1))
@@ -204,7 +204,7 @@ class Ladder:
         began = time.perf_counter()
         stays = isinstance(x, jax.Array)
         calibration = self.driver.calibration
-        if self._program is None and calibration.shares and not calibration.sparse:
+        if self._program is None and calibration.shares and serves(self.driver):
             self._program = DeviceProgram(self.driver, self.model, self._box)
         host = np.asarray(x, dtype=np.float64)
         found, note = on_device(self._program, self.problem, x)
