@@ -5,9 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from feasibly.answer import device
+import feasibly as fb
+from feasibly.answer import device, device_operator
 from feasibly.answer.record import AnswerOutcome
+from feasibly.answer.sparse_response import sparse_response
+from feasibly.model.sparse import fit_sparse_response
 from feasibly.precision import double
+from tests.answer.test_sparse import sparse_driver
 from tests.proxies import trained, unseen
 
 
@@ -80,3 +84,56 @@ def test_a_device_without_memory_gets_smaller_batches_or_none(fits, monkeypatch)
     assert found.ok.all()
     assert "memory" in found.warnings[0]
     assert ("cut to 1,024 rows" in found.warnings[0]) == bool(fits)
+
+
+def sparsely(name="grid6"):
+    """A proxy whose operators are sparse factorisations, as those of large grids are, and rows it has not seen."""
+    driver, labels = sparse_driver(name)
+    proxy, data = trained(name)
+    model = fit_sparse_response(sparse_response(driver.rowwise, driver.operator(0)), labels.x, labels.y)
+    made = fb.Proxy(
+        proxy.problem, model, proxy.record, keys=proxy.keys, calibration=driver.calibration, box=proxy.box
+    )
+    return made, unseen(proxy, data, 30)[0]
+
+
+def test_sparse_factorisations_become_dense_on_a_device_and_answers_stay(monkeypatch):
+    proxy, x = sparsely()
+    plain = proxy.predict(x, "conditioned")
+    monkeypatch.setattr("feasibly.answer.ladder.serves", lambda driver: True)
+    there = proxy.ladder.answer_on_device(x)
+    assert proxy.ladder._program is not None
+    shared = np.array([a == b == "shared" for a, b in zip(plain.level, there.level, strict=True)])
+    assert shared.mean() > 0.8
+    np.testing.assert_allclose(there.objective[shared], plain.objective[shared], rtol=1e-6)
+    np.testing.assert_allclose(there.y[shared], plain.y[shared], atol=1e-4)
+    assert there.max_equality[shared].max() < 1e-6
+
+
+def test_sparse_factorisations_stay_sparse_on_the_processor():
+    proxy, x = sparsely()
+    with double():
+        found = proxy.predict(jnp.asarray(x))
+    assert proxy.ladder._program is None
+    np.testing.assert_allclose(found.y, proxy.predict(x).y, atol=1e-6)
+    assert not device.operators_fit(proxy.ladder.driver, 1e3)
+    assert device.operators_fit(proxy.ladder.driver, 1e9)
+
+
+def test_answers_of_several_batches_land_in_their_places(monkeypatch):
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 20)
+    whole = proxy.ladder.answer_on_device(x)
+    monkeypatch.setattr(device._Landing, "wanted", lambda shape: True)
+    monkeypatch.setattr(device, "PIECE", 256)
+    monkeypatch.setattr(device.DeviceProgram, "rows_at_once", 8)
+    parts = proxy.ladder.answer_on_device(x)
+    assert isinstance(parts.y, np.ndarray)
+    np.testing.assert_allclose(parts.y, whole.y, atol=1e-6)
+    assert parts.outcome == whole.outcome
+
+
+def test_products_keep_their_digits_or_are_not_used():
+    assert device_operator.precise("highest")
+    assert not device_operator.precise("a way that no device knows")
+    assert device_operator._large.__wrapped__() == "highest"

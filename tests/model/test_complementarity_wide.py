@@ -59,3 +59,21 @@ def test_rows_with_more_differences_than_there_is_room_for_are_not_said_to_have_
         most = np.sum(np.asarray(sets) != base[:, None], axis=0)[np.asarray(settled)]
     assert 0 < len(most) < 100
     assert most.max() <= 2
+
+
+def test_rows_whose_signs_are_wrong_in_more_places_than_fit_settle_where_the_answer_fits():
+    rng = np.random.default_rng(3)
+    size, rows, flips = 40, 60, 8
+    along = rng.uniform(0.8, 1.2, size)
+    matrix = 20.0 * np.outer(along, along) + np.eye(size)  # one constraint met relieves most of the others
+    q = rng.uniform(0.05, 1.0, (size, rows))
+    q[rng.integers(0, size, rows), np.arange(rows)] = 3.0
+    nothing = np.zeros((size, rows), dtype=bool)
+    with double():
+        pivoted = pivot(matrix, np.zeros(size, dtype=bool))
+        run = jax.jit(solve_wide, static_argnums=4)
+        lam, sets, settled = run(pivoted, q, np.zeros_like(q), nothing, flips, (20, 20))
+    assert np.asarray(settled).mean() > 0.9
+    assert np.asarray(sets).sum(axis=0).max() <= flips
+    slack = (matrix @ np.asarray(lam) - q)[:, np.asarray(settled)]
+    assert slack.min() > -1e-6

@@ -67,9 +67,7 @@ def solve_wide(
     kinds = jnp.asarray([1, 0, 1])  # hard: what is at hand; soft; hard from where that ends
     most_rounds = jnp.stack([jnp.asarray(1), jnp.asarray(rounds[0]), jnp.asarray(rounds[1])])
 
-    def through(
-        phases: tuple[int, int], most: int, narrower: tuple[int, ...], found: Any, last: bool
-    ) -> Any:
+    def through(phases: tuple[int, int], most: int, narrower: tuple[int, ...], found: Any, last: bool) -> Any:
         """Multipliers, differences, rows that have settled and rows that do not fit, after these phases.
 
         Where nobody comes after them, rows go on with as many differences as fit.
@@ -176,7 +174,7 @@ def _start(pivoted: Pivoted, q: Any, previous: Any) -> Any:
 
 
 def _try(pivoted: Pivoted, start: Any, flipped: Any, most: int, small: Solver) -> tuple[Any, Any, Any]:
-    """Solve for the first `most` differences of every row: multipliers, by how much signs are wrong, and what was tried."""
+    """Solve for the first `most` differences of every row: multipliers, by how much signs are wrong, what was tried."""
     matrix, base = jnp.asarray(pivoted.matrix), jnp.asarray(pivoted.base)[:, None]
     size, most = start.shape[0], most + most % 2
     places = jnp.arange(size, dtype=jnp.int32)[:, None]
