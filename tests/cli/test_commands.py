@@ -165,6 +165,17 @@ def test_train_saves_what_it_tells(home: Path) -> None:
     assert found["interrupted"] is False
 
 
+def test_a_budget_of_no_time_at_all_is_kept(home: Path, tmp_path: Path) -> None:
+    told = document(
+        "train", home / "rows", "--labels", 40, "--method", "mse", "--budget", 1e-9, "--out", tmp_path / "m"
+    )
+    assert told["method"] == "ridge"
+    assert "too small to compile mse" in told["note"]
+    found = document("evaluate", tmp_path / "m", home / "rows", "--answer", "mean")
+    assert found["budget_seconds"] == 1e-9
+    assert found["count"] == 20
+
+
 def test_evaluate_is_the_library_s(home: Path) -> None:
     found = document("evaluate", home / "model", home / "rows", "--answer", "mean")
     proxy, data = fb.Proxy.load(home / "model"), fb.Dataset.open(home / "rows")

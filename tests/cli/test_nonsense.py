@@ -57,6 +57,8 @@ COMMANDS = [
     (("train", "{home}/rows", "--labels", "999", "--out", "m"), "999 labels were asked for and the data has 60"),
     (("train", "{home}/rows", "--budget", "0", "--out", "m"), "budget must be a positive number"),
     (("train", "{home}/rows", "--budget", "nan", "--out", "m"), "budget must be a positive number"),
+    (("train", "{home}/rows", "--budget", "inf", "--out", "m"), "budget must be a positive number"),
+    (("train", "{home}/rows", "--budget", "-1", "--out", "m"), "budget must be a positive number"),
     (("train", "{home}/rows", "--out", "{home}/rows"), "exists already"),
     (("train", "{home}/rows", "--force", "--out", "{home}/rows"), "not a saved proxy and will not be replaced"),
     (("train", "{home}/rows", "--out", "{home}/grid.m/m"), "is a file, not a folder"),

@@ -84,7 +84,7 @@ class Answered:
 
     answer: Answer
     waited: float
-    """Seconds until its (last) batch began."""
+    """Seconds that it stood in the queue."""
     answering: float
     """Seconds its batches took, which it shared with others."""
 
@@ -338,7 +338,8 @@ class Batcher:
                 piece.tries = piece.tries + 1 if near.all() else TRIES
                 self._pass_on(piece)
                 continue
-            results.append((piece.future, Answered(part, began - piece.since, piece.took)))
+            waited = began - piece.since - (piece.took - took)
+            results.append((piece.future, Answered(part, waited, piece.took)))
         if results:
             batch[0].loop.call_soon_threadsafe(_deliver, results)
 
