@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import feasibly as fb
-from feasibly.serve import batching, shelf
-from feasibly.serve.batching import TRIES, Answered, Batcher, How
+from feasibly.serve import asked, batching, shelf
+from feasibly.serve.asked import TRIES, Answered, How
+from feasibly.serve.batching import Batcher
 from feasibly.serve.limits import Limits
 from feasibly.serve.shelf import Served
 from tests.proxies import switched, trained
@@ -117,7 +118,7 @@ def test_prices_are_those_of_ones_own_rows(answer: str) -> None:
 
 def test_hard_rows_are_passed_on_and_come_back_in_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """grid6 has rows that no shared operator serves in a few steps: the other worker answers those, and those alone."""
-    monkeypatch.setattr(batching, "TRIES", 1)
+    monkeypatch.setattr(asked, "TRIES", 1)
     proxy = trained("grid6")[0]
     generator = np.random.default_rng(0)
     x = proxy.problem.nominal * (1 + 0.2 * generator.uniform(-1, 1, (40, proxy.problem.n_inputs)))

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 
 import feasibly as fb
 from feasibly.serve.app import build_app
-from feasibly.serve.batching import Batcher, How
+from feasibly.serve.asked import How
+from feasibly.serve.batching import Batcher
 from feasibly.serve.desk import Desk
 from feasibly.serve.guard import read_token
 from feasibly.serve.limits import Limits

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import feasibly as fb
-from feasibly.serve.batching import How
+from feasibly.serve.asked import How
 from feasibly.serve.desk import Desk
 from feasibly.serve.refusal import Refused
 from feasibly.serve.shelf import Served

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from feasibly.problem.sampling import sample
-from feasibly.serve.batching import How
+from feasibly.serve.asked import How
 from feasibly.serve.shelf import Shelf
 
 

@@ -16,15 +16,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.record import Answer
-from feasibly.answer.step import State
 from feasibly.problem.errors import FeasiblyError
+from feasibly.serve.asked import TRIES, Answered, Answering, How, Piece, standing_of
 from feasibly.serve.limits import Limits
 from feasibly.serve.pieces import join, put, split
 from feasibly.serve.refusal import Refused
@@ -34,13 +31,8 @@ Ints = NDArray[np.int64]
 
 log = logging.getLogger("feasibly.serve")
 
-QUICK = frozenset({"mean", "conditioned"})
-"""Answers of predictable cost, but for a row in a thousand. A solver's run may take seconds."""
 ALONE = 16
 """Rows of the costly kind in one batch: those behind it need not wait long."""
-TRIES = 3
-"""Batches in which a row takes part before it is left to the second worker: 24 steps, after which one row in a thousand
-of 118 buses is left."""
 NEAR = 1e-2
 """Violations, per unit, above which it is left to it at once: of 800 rows of 118 buses, 30 that converged in a later
 batch were below 1e-4 when they went on, and the one that did not was at 0.4."""
@@ -51,81 +43,13 @@ WAITING, LONGEST = 2.0, 0.02
 118 buses takes as much of the processor as one of sixteen."""
 
 
-@dataclass(frozen=True, slots=True)
-class How:
-    """What is wanted of an answer. Requests that want the same are answered together."""
-
-    answer: str = "conditioned"
-    tolerance: float = 1e-4
-    prove: bool = False
-
-    @property
-    def quick(self) -> bool:
-        """Whether it takes the same short time for every row."""
-        return self.answer in QUICK and not self.prove
-
-
-class Answering(Protocol):
-    """A model that can be asked."""
-
-    def attempt(self, x: Array, how: How, begin: State | None = None) -> tuple[Answer, Ints]:
-        """Answer quickly, and say which rows need longer than that; `begin` is where such rows stood (else NaN)."""
-
-    def finish(self, x: Array, how: How) -> Answer:
-        """Answer such rows, however long it takes."""
-
-    def predict(self, x: Array, how: How) -> Answer:
-        """Answer every row, however long it takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer and where its time went."""
-
-    answer: Answer
-    waited: float
-    """Seconds that it stood in the queue."""
-    answering: float
-    """Seconds its batches took, which it shared with others."""
-
-
-@dataclass(eq=False, slots=True)
-class _Piece:
-    model: Answering
-    how: How
-    x: Array
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Answered]
-    deadline: float
-    since: float = field(default_factory=time.perf_counter)
-    dropped: bool = False
-    found: Answer | None = None
-    """What was found in earlier batches,"""
-    left: Ints | None = None
-    """which rows were not,"""
-    standing: State | None = None
-    """and where those stand."""
-    tries: int = 0
-    took: float = 0.0
-
-    @property
-    def quick(self) -> bool:
-        """Which lane it stands in."""
-        return self.how.quick and self.tries < TRIES
-
-    @property
-    def rows(self) -> Array:
-        """What is to be answered."""
-        return self.x if self.left is None else self.x[self.left]
-
-
 class Batcher:
     """The queue and the thread that empties it."""
 
     def __init__(self, limits: Limits, watch: Watch | None = None) -> None:
         self._limits = limits
         self._watch = watch or Watch()
-        self._lanes: dict[bool, deque[_Piece]] = {True: deque(), False: deque()}
+        self._lanes: dict[bool, deque[Piece]] = {True: deque(), False: deque()}
         self._rows = 0
         self._busy = 0
         self._over = False
@@ -165,7 +89,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         size = self._limits.batch_rows if how.quick else ALONE
         pieces = [
-            _Piece(model, how, x[i : i + size], loop, loop.create_future(), deadline)
+            Piece(model, how, x[i : i + size], loop, loop.create_future(), deadline)
             for i in range(0, len(x), size)
         ]
         self._asking += 1
@@ -189,7 +113,7 @@ class Batcher:
             join([each.answer for each in done]), done[-1].waited, sum(each.answering for each in done)
         )
 
-    def _put(self, pieces: Sequence[_Piece], rows: int) -> None:
+    def _put(self, pieces: Sequence[Piece], rows: int) -> None:
         quick = pieces[0].quick
         lane = self._lanes[quick]
         with self._lock:
@@ -227,11 +151,11 @@ class Batcher:
         for changed in self._changed.values():
             changed.notify_all()
 
-    def _gathered(self, lane: deque[_Piece]) -> bool:
+    def _gathered(self, lane: deque[Piece]) -> bool:
         """Whether a batch would be full, or nobody is left who could add to it."""
         return len(lane) >= self._limits.joined_rows or self._over or self._asking >= self.clients()
 
-    def _gather(self, lane: deque[_Piece]) -> None:
+    def _gather(self, lane: deque[Piece]) -> None:
         """Wait a moment for others, where many come; with the lock held."""
         seconds, came = self._last
         if came < MANY:
@@ -269,14 +193,14 @@ class Batcher:
                     if self._over:
                         self._wake()
 
-    def _next(self, lane: deque[_Piece]) -> list[_Piece]:
+    def _next(self, lane: deque[Piece]) -> list[Piece]:
         """The oldest request and those that can be answered with it; what nobody waits for any more is left out."""
         now = time.perf_counter()
         limits = self._limits
         few = self._rows <= 4 * limits.joined_rows
         joined = min(limits.joined_rows, limits.batch_rows) if few else limits.batch_rows
-        batch: list[_Piece] = []
-        others: list[_Piece] = []
+        batch: list[Piece] = []
+        others: list[Piece] = []
         rows = 0
         while lane:
             piece = lane.popleft()
@@ -299,7 +223,7 @@ class Batcher:
         self._rows -= rows
         return batch
 
-    def _answer(self, batch: list[_Piece]) -> None:
+    def _answer(self, batch: list[Piece]) -> None:
         began = time.perf_counter()
         model, how, quick = batch[0].model, batch[0].how, batch[0].quick
         counts = [len(piece.rows) for piece in batch]
@@ -307,7 +231,7 @@ class Batcher:
         left = np.zeros(0, dtype=np.int64)
         try:
             if quick:
-                found, left = model.attempt(x, how, _standing(batch, counts))
+                found, left = model.attempt(x, how, standing_of(batch, counts))
             elif batch[0].found is not None:
                 found = model.finish(x, how)
             else:
@@ -343,25 +267,13 @@ class Batcher:
         if results:
             batch[0].loop.call_soon_threadsafe(_deliver, results)
 
-    def _pass_on(self, piece: _Piece) -> None:
+    def _pass_on(self, piece: Piece) -> None:
         """To the next batch or to the worker for what takes longer, before everybody else: most of it is done."""
         assert piece.left is not None
         with self._lock:
             self._rows += len(piece.left)
             self._lanes[piece.quick].appendleft(piece)
             self._changed[piece.quick].notify()
-
-
-def _standing(batch: Sequence[_Piece], counts: Sequence[int]) -> State | None:
-    """Where the rows of a batch stand that were in another before, NaN for those that were not."""
-    known = next((piece.standing for piece in batch if piece.standing is not None), None)
-    if known is None:
-        return None
-    parts = []
-    for piece, count in zip(batch, counts, strict=True):
-        afresh = known.take(np.zeros(count, dtype=np.int64))
-        parts.append(piece.standing or afresh._replace(y=np.full_like(afresh.y, np.nan)))
-    return State(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
 class Watch:

@@ -15,7 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from feasibly.answer.ladder import ANSWERS
-from feasibly.serve.batching import How
+from feasibly.serve.asked import How
 from feasibly.serve.limits import Limits
 from feasibly.serve.refusal import Refused
 

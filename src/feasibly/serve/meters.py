@@ -7,7 +7,8 @@ from collections import Counter as Tally
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from feasibly.answer.record import Answer
-from feasibly.serve.batching import Answering, Watch
+from feasibly.serve.asked import Answering
+from feasibly.serve.batching import Watch
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PHASES = ("parse", "wait", "answer", "write")

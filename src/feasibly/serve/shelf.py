@@ -25,7 +25,7 @@ from feasibly.problem.grid import Grid
 from feasibly.problem.sampling import sample
 from feasibly.proof import prove
 from feasibly.proxy import Proxy
-from feasibly.serve.batching import How
+from feasibly.serve.asked import How
 from feasibly.serve.pieces import split
 from feasibly.serve.refusal import Refused
 
