@@ -136,6 +136,18 @@ def test_the_open_end_of_a_line_has_no_limits_that_nobody_gave() -> None:
     assert found.objective[0] == pytest.approx(net.res_ext_grid.p_mw.sum(), rel=1e-6)
 
 
+def test_what_pandapower_leaves_out_is_told_and_costs_of_nothing_are_refused() -> None:
+    net = two_bus()
+    pp.create_load(net, pp.create_bus(net, 20.0), 1.0, 0.1, controllable=False)
+    problem = fb.from_pandapower(net)
+    grid = grid_of(problem)
+    assert grid is not None
+    assert grid.warnings == ("load 1: left out, since no path leads from an external grid to its bus",)
+    net.poly_cost.loc[0, "element"] = 7
+    with pytest.raises(fb.ProblemError, match="ext_grid 7: has a cost, and there is no such element"):
+        fb.from_pandapower(net)
+
+
 def test_pandapowers_own_plots_colour_what_was_written(solved: tuple[Any, Any, Any]) -> None:
     import matplotlib
 

@@ -174,6 +174,18 @@ def _free_open_ends(net: Any, ppci: dict[str, Any], bus_id: Ints) -> None:
     ppci["bus"][ends, VMIN], ppci["bus"][ends, VMAX] = 0.0, 2.0
 
 
+def left_out(case: Case) -> Iterator[str]:
+    """Elements in service that stand at a bus which is not: pandapower takes them out without a word."""
+    lookup, count = np.asarray(case.net._pd2ppc_lookups["bus"]), len(case.ppci["bus"])
+    for name in ("load", "sgen", "storage", "ward", "xward", "motor", "shunt", "gen", "ext_grid"):
+        rows = case.net[name]
+        at = lookup[rows["bus"].to_numpy(dtype=np.int64)] if len(rows) else np.zeros(0, dtype=np.int64)
+        gone = rows.index[rows["in_service"].to_numpy(dtype=bool) & ((at < 0) | (at >= count))]
+        if len(gone):
+            shown = ", ".join(map(str, gone[:5])) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
+            yield f"{name} {shown}: left out, since no path leads from an external grid to its bus"
+
+
 def _generators(net: Any) -> tuple[tuple[str, int], ...]:
     found: list[tuple[str, int]] = []
     for key in net._gen_order:

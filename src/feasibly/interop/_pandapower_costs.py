@@ -38,6 +38,9 @@ def read_costs(net: Any, case: Case, beyond: Gathering, faults: list[Fault], war
         """The generator, what to call it, and the sign that pandapower gives its cost."""
         key = (str(row["et"]), int(row["element"]))
         where = f"{key[0]} {key[1]}"
+        if key[0] not in net or key[1] not in net[key[0]].index:
+            faults.append(Fault(where, "has a cost, and there is no such element"))
+            return None
         if key[0] == "dcline" and key[1] in ends:
             key = ("gen", ends[key[1]][1])
         if key not in place:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.interop._pandapower_case import Case, check_net, convert
+from feasibly.interop._pandapower_case import Case, check_net, convert, left_out
 from feasibly.interop._pandapower_costs import join_dc_lines, open_limits, read_costs
 from feasibly.problem._costs import Costs, prices
 from feasibly.problem._gather import Gathering
@@ -128,7 +128,7 @@ def build_grid(
     from pandapower.pypower import idx_brch, idx_bus, idx_gen
 
     bus, gen, branch, base = case.ppci["bus"], case.ppci["gen"], case.ppci["branch"], case.base
-    faults, warnings = _check_case(case), list(notes)
+    faults, warnings = _check_case(case), [*notes, *left_out(case)]
     beyond = Gathering(base, len(case.generators), len(case.bus_id))
     if costs is None:
         cost = read_costs(net, case, beyond, faults, warnings)
