@@ -3,12 +3,13 @@
     python benchmarks/mutations.py                     10,000 files from seed 0, in bounded time
     python benchmarks/mutations.py --count 500 --seed 7
 
-Each file is one of PGLib-OPF's small cases, in MATPOWER's format or as a RAW file, with one change: a number of a
-column that the optimum depends on, a character taken out, put in or replaced, a line taken out, doubled or swapped, a
-statement put at the end. The file of a number is fixed by its seed and its number. Counted are files that are refused,
-read as another grid, and read as the grid they were. The last is right for a change in a comment or a name, and a
-fault where the optimum changes: where the change is a number of such a column or a statement, and where a second
-reader that shares no code with ours (powerio) reads another grid. Those are listed. Writes
+Each file is one of PGLib-OPF's small cases, in MATPOWER's format, as a RAW file, or as JSON of PowerModels or Egret,
+with one change: a number of a column that the optimum depends on, a character taken out, put in or replaced, a line
+taken out, doubled or swapped, a statement put at the end; in JSON a field taken out or replaced by something of any
+kind. The file of a number is fixed by its seed and its number. Counted are files that are refused, read as another
+grid, and read as the grid they were. The last is right for a change in a comment or a name, and a fault where the
+optimum changes: where the change is a number of such a column or a statement, and where a second reader that shares no
+code with ours (powerio) reads another grid. Those are listed. Writes
 benchmarks/results/mutations.json.
 """
 
@@ -47,6 +48,54 @@ ADDED = (
     "mpc.bus(1, 3) = mpc.bus(1, 3) + 5;", "mpc.A = [1 2 3];", "mpc.bus3p = [1];", "eval('mpc.baseMVA = 1');",
     "mpc.gen(1, 9) = 1;",
 )  # fmt: skip
+
+
+JSON_MATTERS = {
+    "bus": ("vmin", "vmax", "v_min", "v_max"),
+    "gen": ("pmin", "pmax", "qmin", "qmax"),
+    "generator": ("p_min", "p_max", "q_min", "q_max"),
+    "load": ("pd", "qd", "p_load", "q_load"),
+    "shunt": ("gs", "bs"),
+    "branch": ("br_r", "br_x", "b_fr", "rate_a", "resistance", "reactance", "charging_susceptance",
+               "rating_long_term"),
+}  # fmt: skip
+"""The same of JSON files, by names."""
+ANYTHING = (None, "x", "", True, False, -1, 0, 2.5, 1e300, [], {}, [1, 2], {"a": 1}, 1e-320, 10**19)
+
+
+def fields(part: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to everything in a JSON document."""
+    inner = list(
+        part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    )
+    return [step for key, value in inner for step in ((*way, key), *fields(value, (*way, key)))]
+
+
+def mutate_json(text: str, lot: random.Random) -> tuple[str, str, bool]:
+    """As `mutate`, of a JSON document."""
+    whole = json.loads(text)
+    number = lot.random() < 0.4
+    tables = whole.get("elements", whole)
+    if number:
+        kind = lot.choice([name for name in JSON_MATTERS if tables.get(name)])
+        key = lot.choice(list(tables[kind]))
+        element = tables[kind][key]
+        on = all(element.get(name, True) for name in ("status", "br_status", "gen_status", "in_service"))
+        named = [name for name in JSON_MATTERS[kind] if name in element]
+        if on and named:
+            name = lot.choice(named)
+            old = element[name]
+            element[name] = lot.choice([old * 1.5 + 1.0, old + 0.25, -old - 3.0, old * 10 + 1])
+            return json.dumps(whole), f"{kind} {key} {name}: {old:g} to {element[name]:g}", True
+    way = lot.choice(fields(whole))
+    part = whole
+    for key in way[:-1]:
+        part = part[key]
+    if lot.random() < 0.25:
+        del part[way[-1]]
+        return json.dumps(whole), f"{way} taken out", False
+    part[way[-1]] = lot.choice(ANYTHING)
+    return json.dumps(whole), f"{way}: {part[way[-1]]!r}", False
 
 
 def cells(text: str, name: str) -> list[tuple[int, int, int]]:
@@ -120,10 +169,14 @@ def campaign(count: int, seed: int, limit: float) -> dict[str, Any]:
     for case in CASES:
         read = powerio.parse(str(folder / f"pglib_opf_{case}.m"))
         texts[f"{case}.raw"] = powerio.emit(read, "psse").text
+        for format in ("powermodels", "egret"):
+            texts[f"{case}.{format}.json"] = powerio.emit(read, f"{format}-json").text
     names = [
         *(f"{case}.m" for case in CASES),
         *(f"{case}.m" for case in CASES),
         *(f"{case}.raw" for case in CASES),
+        *(f"{case}.powermodels.json" for case in CASES),
+        *(f"{case}.egret.json" for case in CASES),
     ]
     counts: Counter[str] = Counter()
     faults: list[dict[str, Any]] = []
@@ -134,7 +187,7 @@ def campaign(count: int, seed: int, limit: float) -> dict[str, Any]:
         for case, text in texts.items():
             path = Path(place) / f"grid{Path(case).suffix}"
             path.write_text(text, encoding="utf-8")
-            own[case] = read_grid(path, costs=None if path.suffix == ".m" else 10.0).digest
+            own[case] = read_grid(path, costs=10.0 if path.suffix == ".raw" else None).digest
             others[case] = other_digest(path)
         done = 0
         for number in range(count):
@@ -143,16 +196,19 @@ def campaign(count: int, seed: int, limit: float) -> dict[str, Any]:
             lot = random.Random(f"{seed}-{number}")
             case = lot.choice(names)
             path = Path(place) / f"grid{Path(case).suffix}"
-            text, what, must_differ = mutate(texts[case], lot, tables=path.suffix == ".m")
+            if path.suffix == ".json":
+                text, what, must_differ = mutate_json(texts[case], lot)
+            else:
+                text, what, must_differ = mutate(texts[case], lot, tables=path.suffix == ".m")
             path.write_text(text, encoding="utf-8")
             start = time.monotonic()
             try:
                 # With given prices a change of costs would not show: the file's own are read where it has some.
-                same = read_grid(path, costs=None if path.suffix == ".m" else 10.0).digest == own[case]
+                same = read_grid(path, costs=10.0 if path.suffix == ".raw" else None).digest == own[case]
                 outcome = "read as it was" if same else "read as another grid"
                 if same and must_differ:
                     faults.append({"number": number, "case": case, "change": what, "fault": "read as it was"})
-                elif same and (other := other_digest(path)) is not None and other != others[case]:
+                elif same and path.suffix != ".json" and other_digest(path) not in (None, others[case]):
                     faults.append(
                         {"number": number, "case": case, "change": what, "fault": "powerio sees a change"}
                     )

@@ -249,6 +249,13 @@ POWERMODELS = {
     "a bus number": ("bus", {"bus_i": 2.5}, "bus 2: the bus number must be a whole number, got 2.5"),
     "a status": ("gen", {"gen_status": "0"}, "gen 2: gen_status must be 0 or 1, got '0'"),
     "a kind of cost": ("gen", {"model": 3}, "gen 2: the model of its cost must be 1 (piecewise linear)"),
+    "a tap of no transformer": (
+        "branch",
+        {"tap": 0.95, "transformer": False},
+        "branch 2: has a tap and is no",
+    ),
+    "a list for a number": ("load", {"pd": [1]}, "load 2: pd must be a finite number"),
+    "no cost at all": ("gen", {"cost": 12.0}, "gen 2: its cost must be a list of numbers"),
     "a cost cut short": ("gen", {"ncost": 1}, "gen 2: ncost is 1, and its cost has"),
 }
 EGRET = {

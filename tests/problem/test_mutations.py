@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import powerio
 import pytest
 
 from feasibly.problem.errors import FeasiblyError
@@ -43,6 +46,42 @@ def test_damage_never_ends_in_a_traceback(which: str, tmp_path: Path) -> None:
             except FeasiblyError:
                 refused += 1
     assert 30 < refused < 150
+
+
+ANYTHING = (None, "x", "", True, -1, 0, 2.5, 1e300, [], {}, [1, 2], {"a": 1}, 10**19)
+
+
+def _ways(part: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = list(
+        part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    )
+    return [step for key, value in inner for step in ((*way, key), *_ways(value, (*way, key)))]
+
+
+@pytest.mark.parametrize("format", ["powermodels-json", "egret-json"])
+def test_fields_of_any_kind_never_end_in_a_traceback(format: str, tmp_path: Path) -> None:
+    line = "mpc.dcline = [\n 1 3 1 20 18.5 0 0 1 1 0 40 -10 10 -5 5 0.5 0.05;\n];"
+    source = replace(GRID3, extra=line).write(tmp_path / "grid.m")
+    text, path, refused = powerio.emit(powerio.parse(str(source)), format).text, tmp_path / "grid.json", 0
+    ways = _ways(json.loads(text))
+    for number in range(200):
+        lot = random.Random(f"{format}-{number}")
+        part = whole = json.loads(text)
+        *outer, last = lot.choice(ways)
+        for key in outer:
+            part = part[key]
+        if lot.random() < 0.3:
+            del part[last]
+        else:
+            part[last] = lot.choice(ANYTHING)
+        path.write_text(json.dumps(whole), encoding="utf-8")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                read_grid(path)
+            except FeasiblyError:
+                refused += 1
+    assert 40 < refused < 200
 
 
 def _changed(tables: Tables, lot: random.Random) -> Tables:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ class Gathering:
         for row, line in lines:
             where = f"DC line {row} ({line['from_id']}-{line['to_id']})"
             numbers = ("pmin", "pmax", "qminf", "qmaxf", "qmint", "qmaxt", "loss0", "loss1", "pf")
-            if any(np.isnan(line[key]) for key in numbers):
+            if any(not isinstance(line[key], Real) or line[key] != line[key] for key in numbers):
                 faults.append(Fault(where, "its limits, losses and set point must all be numbers"))
                 continue
             for low, high, what in (("pmin", "pmax", "active"), ("qminf", "qmaxf", "from-side reactive"),

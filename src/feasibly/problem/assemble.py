@@ -53,7 +53,7 @@ def assemble(
     """
     warnings = list(notes)
     base = float(network.base_mva)
-    if not (np.isfinite(base) and base > 0):
+    if not 0 < base < 1e12:
         raise ProblemError(
             f"grid {name!r}", [Fault("base power", f"must be a positive number of MVA, got {base}")]
         )
