@@ -9,6 +9,7 @@ import pytest
 
 import feasibly as fb
 from feasibly.precision import double
+from feasibly.solve import condensed, sensitivity
 from tests.problems import make
 from tests.proxies import trained, unseen
 
@@ -48,6 +49,27 @@ def test_sensitivity_is_that_of_solved_instances(name):
     # A row within a step of where another constraint begins to press has no one derivative to agree on.
     assert np.sort(off)[-2] < 1e-4 * size
     assert np.median(off) < 1e-5 * size
+
+
+@pytest.mark.parametrize("name", ["grid3", "grid6"])
+def test_few_directions_need_no_factors_of_the_whole_system(name, monkeypatch):
+    """They go over the solver's own matrix, and come to the same as many, which do not."""
+    proxy, data = trained(name)
+    x, _, _ = unseen(proxy, data, 4)
+    along = _directions(proxy.problem)
+    many = proxy.sensitivity(x, np.tile(along, (1, 9)))[:, :, :2]
+    monkeypatch.setattr(sensitivity, "_solve", lambda *given: pytest.fail("the whole system was factored"))
+    few, settled = proxy.sensitivity(x, along), _settled(proxy.problem)
+    np.testing.assert_allclose(few[:, settled], many[:, settled], atol=1e-5 * np.abs(many).max())
+
+
+def test_where_the_short_way_is_not_sound_the_whole_system_is_factored(monkeypatch):
+    proxy, data = trained("grid3")
+    x, _, _ = unseen(proxy, data, 2)
+    along = _directions(proxy.problem)
+    expected = proxy.sensitivity(x, along)
+    monkeypatch.setattr(condensed, "_SOUND", -1.0)
+    np.testing.assert_allclose(proxy.sensitivity(x, along), expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", ["grid6", "toy"])

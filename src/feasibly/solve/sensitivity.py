@@ -20,6 +20,7 @@ from scipy.sparse.linalg import splu
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Point
 from feasibly.solve.compiled import Compiled
+from feasibly.solve.condensed import WIDEST, Condensed
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
 
@@ -66,6 +67,7 @@ class Differentiator:
             (part.indices, np.repeat(np.arange(part.shape[1]), np.diff(part.indptr)))
             for part in self._patterns[:2]
         )
+        self._condensed = Condensed(model) if model.bounds is None else None
         if model.bounds is not None:
             slopes = [casadi.jacobian(bound, x) for bound in model.bounds(x)]
             self._bound_slopes = casadi.Function("bound_slopes", [x], slopes)
@@ -82,6 +84,12 @@ class Differentiator:
         ne, is_free = model.n_equalities, lower < upper
         free = np.flatnonzero(is_free)
         along = np.eye(len(x)) if directions is None else directions
+        if tight and self._condensed is not None and 0 < along.shape[1] <= WIDEST:
+            found = self._condensed.solve(x, point, along, _SLACK_FLOOR)
+            if found is not None:
+                moved = np.zeros((len(lower), along.shape[1]))
+                moved[free] = found[0]
+                return Sensitivity(moved, *found[1:])
         rows, *entries = self._derivatives(point.y, x, duals.equality, duals.inequality)
         hessian, jacobian, slope_x, rows_x = (
             sparse.csc_matrix((values, part.indices, part.indptr), shape=part.shape)
