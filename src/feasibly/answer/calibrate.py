@@ -66,11 +66,13 @@ def calibrate(
     if labels.duals is not None:
         labels = replace(labels, duals=search_duals(problem, labels.duals))
     h = search.inequalities(labels.x, labels.y)
-    candidates = find_candidates(search, labels.y, h, chosen.candidate_reach)
+    rowwise = RowSolver(problem)
+    large = is_sparse(problem, rowwise, chosen)
+    reach = chosen.sparse_reach if large else chosen.candidate_reach
+    candidates = find_candidates(search, labels.y, h, reach, every_bound=large)
     middle = labels.x.mean(axis=0)
     spread = np.maximum(labels.x.std(axis=0), 1e-9)
     central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
-    rowwise = RowSolver(problem)
     switched = switch_inputs(problem)
     if len(switched) and (nominal := _nominal(rowwise, labels, switched)) is not None:
         labels, central = nominal
@@ -80,7 +82,7 @@ def calibrate(
         switched = switched[:0]
     equality, lam = _multipliers(search, labels, candidates, central, chosen)
     start = _first(labels, candidates, equality, lam, central, chosen)
-    if is_sparse(problem, rowwise, chosen):
+    if large:
         start = _sparse(rowwise, start, labels, equality, lam)
     first = Driver(problem, start, covariance, rowwise)
     driver = _centred(first, middle, labels, deadline(0.5))
@@ -172,7 +174,7 @@ def _first(
         trust=settings.trust_deviations * labels.y.std(axis=0) + settings.trust_floor,
         flips=max(flips, 1),
         centres=(Centre(labels.x[central], labels.y[central], equality[central], lam[central]),),
-        duals=fit_ridge(labels.x, np.concatenate([equality, lam], axis=1)),
+        duals=fit_ridge(labels.x, np.concatenate([equality, lam], axis=1)).slim,
         settings=settings,
     )
 
@@ -190,7 +192,9 @@ def _sparse(
     far = int(np.argmax(np.sum((labels.y - centre.y) ** 2, axis=1)))
     other = Centre(labels.x[far], labels.y[far], equality[far], lam[far])
     straight = linear_outputs(rowwise, start.candidates, centre, other)
-    return replace(start, systems=(system,), sparse=True, trust=np.where(straight, np.inf, start.trust))
+    settings = replace(start.settings, last_steps=start.settings.sparse_last_steps)
+    trust = np.where(straight, np.inf, start.trust)
+    return replace(start, systems=(system,), sparse=True, trust=trust, settings=settings)
 
 
 def _rebased(driver: Driver, labels: Labels, starts: Array, until: float) -> Driver:

@@ -73,7 +73,9 @@ class Candidates:
         return np.concatenate(in_order(low, high, -h[:, self.inequality]), axis=1)
 
 
-def find_candidates(problem: Problem, y: Array, h: Array, reach: float) -> Candidates:
+def find_candidates(
+    problem: Problem, y: Array, h: Array, reach: float, *, every_bound: bool = False
+) -> Candidates:
     """Constraints that solved instances come near: within `reach` standard deviations of their own slack.
 
     Args:
@@ -81,6 +83,7 @@ def find_candidates(problem: Problem, y: Array, h: Array, reach: float) -> Candi
         y: solved decisions `(labels, n_outputs)`.
         h: inequality values there.
         reach: see `Settings.candidate_reach`.
+        every_bound: whether bounds are watched however far labels are from them.
     """
 
     def near(slack: Array) -> NDArray[np.bool_]:
@@ -91,7 +94,7 @@ def find_candidates(problem: Problem, y: Array, h: Array, reach: float) -> Candi
     low, high = moving & np.isfinite(problem.lower), moving & np.isfinite(problem.upper)
     lower, upper = np.flatnonzero(low), np.flatnonzero(high)
     return Candidates(
-        lower[near(y[:, lower] - problem.lower[lower])],
-        upper[near(problem.upper[upper] - y[:, upper])],
+        lower[every_bound | near(y[:, lower] - problem.lower[lower])],
+        upper[every_bound | near(problem.upper[upper] - y[:, upper])],
         np.flatnonzero(near(-h)) if h.shape[1] else np.zeros(0, dtype=np.int64),
     )

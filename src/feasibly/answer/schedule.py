@@ -106,19 +106,20 @@ class Pass(NamedTuple):
 def passes(settings: Settings, rows: int, level: Level) -> tuple[Pass, ...]:
     """The passes over the rows of a level in a call of so many; rows that have converged sit out the later ones."""
     quick, thorough, patient = settings.quick_rounds, settings.thorough_rounds, settings.patient_rounds
+    last = Pass(settings.last_steps, patient)
     if level.probe:
         return (Pass(2, thorough),) * settings.settling_passes
     if level.steps:
         return (Pass(level.steps, thorough),)
     if rows <= settings.few_rows:
-        return Pass(12, thorough), Pass(16, patient)
+        return Pass(12, thorough), last
     if level.start is Start.FOUND:
         # Two steps are the least that tell what further ones would change.
-        return Pass(2, thorough), Pass(2, thorough), Pass(4, thorough), Pass(8, thorough), Pass(16, patient)
+        return Pass(2, thorough), Pass(2, thorough), Pass(4, thorough), Pass(8, thorough), last
     first = Pass(settings.first_steps, quick)
     later: tuple[Pass, ...]
     if level.mode is Mode.PROXIMAL:
         later = Pass(1, thorough), Pass(1, thorough), Pass(2, thorough)
     else:
         later = (Pass(2, thorough),) * 4 + (Pass(4, thorough),)
-    return first, *later, Pass(4, patient), Pass(16, patient)
+    return first, *later, Pass(4, patient), last

@@ -33,6 +33,11 @@ LOOKS = 3
 """Times that a step looks for further places where a row's active set differs from the usual one."""
 PATIENCE = 3
 """Rounds without progress before flipping one at a time."""
+SETTLED = 6
+"""Steps of a pass after which active sets hardly change, and two steps tell where the next would lead."""
+FURTHEST = -30.0, 0.9
+"""How far a line through the last two steps is followed: onwards, and backwards. Of case2869_pegase's rows that had not
+converged after 90 steps for contracting by 5 % each, or going back and forth, half had after 20."""
 
 
 class SparseIteration:
@@ -81,7 +86,8 @@ class SparseIteration:
         s, free = self._settings, operator.free
         y, nu, lam, active = (np.array(part) for part in state)
         costs = [np.full(len(x), np.inf)] * 2
-        for _ in range(steps):
+        before_last: tuple[list[Array], list[Array]] | None = None
+        for number in range(steps):
             outside = ~operator.base
             lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
             cost, g, a, r = self._look(operator, x, y, nu, lam)
@@ -99,9 +105,14 @@ class SparseIteration:
             step, found, active = self._solve(operator, g, a, r, lam, active, rounds)
             d = step[: len(free)].T
             share = 1.0 / np.maximum(np.max(np.abs(d) / operator.trust, axis=1), 1.0)[:, None]
-            y[:, free] += share * d
-            nu += share * step[len(free) : operator.rows[1]].T
-            lam += share * (found - lam)
+            point = [y[:, free], nu, lam]
+            moves = [share * d, share * step[len(free) : operator.rows[1]].T, share * (found - lam)]
+            further = (
+                _extrapolated(point, moves, before_last, operator.precision) if number >= SETTLED else moves
+            )
+            before_last = point, moves
+            y[:, free], nu, lam = (part + move for part, move in zip(point, further, strict=True))
+            lam = np.maximum(lam, 0.0)
         cost, g, a, _ = self._look(operator, x, y, nu, lam)
         change, previous = _relative(cost, costs[0]), _relative(costs[0], costs[1])
         ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, SLOWEST)
@@ -158,6 +169,30 @@ class SparseIteration:
             flipped |= missed
         found = np.where(base, np.where(flipped, 0.0, values), np.where(flipped, amounts, 0.0))
         return moved, np.maximum(found, 0.0), flipped != base
+
+
+def _extrapolated(
+    point: list[Array],
+    moves: list[Array],
+    earlier: tuple[list[Array], list[Array]] | None,
+    weight: Array,
+) -> list[Array]:
+    """The moves to where this step and the last one, taken as a line, point: Anderson's acceleration of depth one.
+
+    Two steps that go back and forth end in their middle, and a slow one goes on to where it leads. `weight` measures
+    the first part, by which the others follow.
+    """
+    if earlier is None:
+        return moves
+    turned = moves[0] - earlier[1][0]
+    along = np.sum(moves[0] * turned * weight, axis=1) / np.maximum(
+        np.sum(turned**2 * weight, axis=1), 1e-300
+    )
+    along = np.clip(along, *FURTHEST)[:, None]
+    return [
+        move - along * ((now - then) + (move - last))
+        for now, move, then, last in zip(point, moves, *earlier, strict=True)
+    ]
 
 
 def settle(matrix: Array, first: Array, flipped: Mask, rounds: int) -> tuple[Array, Mask]:

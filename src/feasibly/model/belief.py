@@ -42,9 +42,16 @@ class Covariance:
     @staticmethod
     def pooled(residuals: Array, shrink: float = 0.1) -> Covariance:
         """From `(rows, n_outputs)` residuals of unseen rows, shrunk by a share `shrink` towards its diagonal."""
-        rows = max(len(residuals), 1)
+        rows, outputs = max(len(residuals), 1), residuals.shape[1]
         factor = residuals.T * np.sqrt((1.0 - shrink) / rows)
+        if rows > outputs:  # a square one says the same
+            factor = np.ascontiguousarray(np.asarray(np.linalg.qr(factor.T, mode="r")).T)
         return Covariance(factor, shrink * np.mean(residuals**2, axis=0))
+
+    @property
+    def apart(self) -> Covariance:
+        """The variances alone, for whoever never asks how errors move together."""
+        return Covariance(np.zeros((len(self.diagonal), 0)), self.variance)
 
 
 class Model(abc.ABC):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,11 @@ class LinearModel(Model):
     def mean(self, x: Array) -> Array:
         """The mean alone."""
         return np.asarray(self.offset + (self.inputs.apply(x) @ self.root) @ self.loads)
+
+    @property
+    def slim(self) -> LinearModel:
+        """The same without what only draws need."""
+        return replace(self, covariance=self.covariance.apart)
 
     def draws(self, x: Array, count: int, seed: int) -> Iterator[Array]:
         """Functions drawn from the posterior over the weights."""

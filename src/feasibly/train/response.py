@@ -91,7 +91,9 @@ def train_response(
             model = fit_response(law, x, y)
         if pseudo > calibration.duals.rows:
             # Multipliers are better predicted from these answers than from the labels, there being more of them.
-            calibration = replace(calibration, duals=fit_ridge(x[len(labels.x) :], np.concatenate(duals)))
+            calibration = replace(
+                calibration, duals=fit_ridge(x[len(labels.x) :], np.concatenate(duals)).slim
+            )
     driver = Driver(problem, calibration, first.covariance, reuse=driver)
     with clock.account("frames"):  # what a row takes is told best by rows that nobody has seen
         unseen = unlabelled[-driver.settings.timed_rows :]
