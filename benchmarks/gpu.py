@@ -1,8 +1,9 @@
 """How long `conditioned` takes on an accelerator: saved models in, NumPy inputs in, checked NumPy answers out.
 
-    python benchmarks/gpu.py MODEL [MODEL ...] --out results/gpu.json [--rows 65536] [--repeats 5]
+    python benchmarks/gpu.py MODEL[:ROWS] [MODEL[:ROWS] ...] --out results/gpu.json [--rows 65536] [--repeats 5]
 
 The models are folders made by `Proxy.save`; nothing but JAX, NumPy, SciPy and safetensors is needed where this runs.
+What is in the file already stays, but for models that are measured again.
 Beside the time of the whole call stand its parts on the device (belief, steps, check) and what the card allows: the
 bytes and operations of the steps taken over the rates measured in the same run.
 """
@@ -21,17 +22,24 @@ import numpy as np
 
 import feasibly as fb
 from feasibly.answer.device import DeviceProgram
+from feasibly.answer.device_operator import LARGE, _large
 from feasibly.answer.step import Iteration
+from feasibly.model.small_systems import fastest
 from feasibly.precision import double
 
 
 def rates() -> dict[str, float]:
-    """What the device does a second: products in single precision, at full and at default precision, and in double;
+    """What the device does a second: products in single precision, full, as large operators have it, and as the device
+    would by default, and in double;
     bytes within its memory, and bytes to it from memory of the processor that it can read, and back."""
     n = 8192 if jax.default_backend() != "cpu" else 1024
-    a = jnp.ones((n, n), jnp.float32)
+    a = jax.random.normal(jax.random.key(0), (n, n), jnp.float32)
     found = {}
-    for name, precision in (("fp32_flops", "highest"), ("default_flops", "default")):
+    for name, precision in (
+        ("fp32_flops", "highest"),
+        ("large_flops", _large()),
+        ("default_flops", "default"),
+    ):
         product = jax.jit(lambda a, precision=precision: jnp.matmul(a, a, precision=precision))
         found[name] = 2 * n**3 / best(lambda product=product: product(a))
     with double():
@@ -65,12 +73,12 @@ def measure(
     proxy = fb.Proxy.load(folder)
     x = fb.sample(proxy.problem, rows, seed=424242)
     began = time.perf_counter()
-    proxy.ladder.answer_on_device(x)
+    proxy.predict(x)
     first = time.perf_counter() - began
     taken = []
     for _ in range(repeats):
         began = time.perf_counter()
-        found = proxy.ladder.answer_on_device(x)
+        found = proxy.predict(x)
         taken.append(time.perf_counter() - began)
     worst = np.maximum(found.max_equality, found.max_inequality)
     if keep is not None:  # for comparison with a processor's answers, where there is a solver
@@ -78,6 +86,8 @@ def measure(
         few = {"y": found.y[:256], "objective": found.objective[:256], "worst": worst[:256]}
         np.savez(keep / f"{folder.name}.npz", missed=np.flatnonzero(~found.ok), **few)
     driver, program = proxy.ladder.driver, proxy.ladder._program
+    if program is None:  # no accelerator, or one without room: the same program here
+        program = DeviceProgram(driver, proxy.model, proxy.box)
     width = min(program.rows_at_once, rows)
     with double():
         there = jnp.asarray(x[:width])
@@ -94,7 +104,9 @@ def measure(
         len(driver.calibration.candidates),
     )
     taken_steps = sum(count * steps for count, steps in program.passes) / width
-    move = 2.0 * ((n + ne) ** 2 + n**2 + (n + ne) * candidates)
+    inverse = program._operator.inverse
+    move = 2.0 * (inverse.precision.size * (inverse.precision.ndim > 1) + (2 * n + ne) * candidates)
+    large = known["large_flops" if n + ne >= LARGE else "fp32_flops"]
     exact = 6.0 * candidates**2
     through = 8.0 * (proxy.problem.n_inputs + proxy.problem.n_outputs)
     level = {name: found.level.count(name) for name in set(found.level)}
@@ -104,6 +116,11 @@ def measure(
         "method": proxy.method,
         "labels": proxy.record.labels,
         "candidates": candidates,
+        "operators": len(program._operators),
+        "sparse_on_the_processor": bool(driver.calibration.sparse),
+        "operator_bytes": int(sum(part.nbytes for part in jax.tree.leaves(inverse))),
+        "peak_bytes": int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)),
+        "small_systems": fastest().__name__,
         "rows": rows,
         "batch": width,
         "first_call_seconds": first,
@@ -117,7 +134,8 @@ def measure(
         "steps_an_instance": taken_steps,
         "limit_us_copies": 1e6 * (8.0 * proxy.problem.n_inputs / known["bytes_in"]
                                   + 8.0 * proxy.problem.n_outputs / known["bytes_out"]),
-        "limit_us_products": 1e6 * taken_steps * (move / known["fp32_flops"] + exact / known["fp64_flops"]),
+        "limit_us_products": 1e6 * taken_steps * (
+            2.0 * (n + ne) ** 2 / large + move / known["fp32_flops"] + exact / known["fp64_flops"]),
         "limit_us_ten_moves_fp32": 1e7 * 2.0 * (n + ne) ** 2 / known["fp32_flops"],
         "limit_us_memory": 1e6 * taken_steps * 2.0 * through / known["bytes"],
         "hold_1e-6": float(np.mean(worst < 1e-6)),
@@ -149,7 +167,9 @@ def unchanged(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument(
+        "models", nargs="+", help="folders, each with a number of rows of its own after a colon"
+    )
     parser.add_argument("--rows", type=int, default=65_536)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--commit", default="")
@@ -158,12 +178,21 @@ def main() -> None:
     asked = parser.parse_args()
     device = jax.devices()[0]
     known = rates()
+    before = (
+        json.loads(asked.out.read_text(encoding="utf-8"))["models"]
+        if asked.out and asked.out.exists()
+        else []
+    )
     result: dict[str, Any] = {
         "device": str(device.device_kind), "jax": jax.__version__, "commit": asked.commit, "rates": known, "models": [],
     }  # fmt: skip
-    for folder in asked.models:
+    models = [
+        (Path(name), int(rows or asked.rows)) for name, _, rows in (m.partition(":") for m in asked.models)
+    ]
+    result["models"] = [row for row in before if row["model"] not in {folder.name for folder, _ in models}]
+    for folder, rows in models:
         try:
-            row = measure(folder, asked.rows, asked.repeats, known, asked.keep)
+            row = measure(folder, rows, asked.repeats, known, asked.keep)
         except (
             Exception
         ) as error:  # the other models are measured all the same, and this one says what stopped it

@@ -40,13 +40,10 @@ SHARE_OF_MEMORY = 0.35
 ARRAYS_A_ROW = 5
 """How many times a row's numbers (inputs, outputs, multipliers) are held at once while it is stepped: 2.7 on case500,
 where small systems stay in registers."""
-PLAN = ((4, False), (1, False), (1, False), (2, False), (4, False), (8, True))
-"""Steps of each pass, on each shared operator in turn, and whether rounds of the complementarity problem are patient.
-Rows that have converged sit out the later passes, and only those that do not settle at once take the rounds (see
-`model.complementarity_wide`)."""
-CANDIDATES_A_ROUND = 8
-"""Patience goes no further than a round for so many candidates: with the 17 of case57 it brings nothing, with the 343
-of case500 half of the rows that are left."""
+PLAN = (4, 1, 1, 2, 4, 8)
+"""Steps of each pass, on each shared operator in turn. Rows that have converged sit out the later passes, and only
+those that do not settle at once take the rounds of the complementarity problem (see `model.complementarity_wide`). More
+rounds for the last ones brought nothing on case118 and case500, and took a quarter of the time there."""
 PIECE = 1 << 24
 """Bytes of an array that travel at a time; the processor copies several pieces at once."""
 PAGE = 512
@@ -158,14 +155,6 @@ class DeviceProgram:
             found = (*measured, near & jnp.asarray(converged), finite, outside)
             return OnDevice(*(part if width == rows else part[:rows] for part in (y, *found)))
 
-    def _rounds(self, patient: bool) -> tuple[int, int]:
-        """Of the complementarity problem, soft and hard."""
-        thorough, most = self._settings.thorough_rounds, self._settings.patient_rounds
-        if not patient:
-            return thorough
-        useful = len(self._driver.calibration.candidates) // CANDIDATES_A_ROUND
-        return max(thorough[0], min(most[0], useful)), max(thorough[1], min(most[1], useful))
-
     def _step_all(self, whole: tuple[Any, Any, State], rows: int) -> tuple[Any, NDArray[np.bool_]]:
         """Every pass over the first `rows` rows: answers, rows last, and which have converged."""
         width = whole[0].shape[1]
@@ -175,7 +164,7 @@ class DeviceProgram:
         for index, operator in enumerate(self._operators):
             held, places = whole, np.arange(width)
             stay = ~converged
-            for number, (steps, patient) in enumerate(PLAN):
+            for number, steps in enumerate(PLAN):
                 left = np.flatnonzero(stay)  # among `places`
                 if not len(left):
                     break
@@ -187,7 +176,7 @@ class DeviceProgram:
                 else:
                     own = stay
                 self.passes.append((len(places), steps))
-                out = self._iteration.on_device(operator, *held, steps, rounds=self._rounds(patient))
+                out = self._iteration.on_device(operator, *held, steps, rounds=self._settings.thorough_rounds)
                 held = (*held[:2], State(*out[:4]))
                 done, merit = (np.asarray(part) for part in self._judge(held[2].y, out[4], out[5]))
                 if answers is None:

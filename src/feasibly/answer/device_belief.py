@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.device_operator import dense_there
 from feasibly.model.belief import Model
 from feasibly.model.complementarity_wide import solve_wide
 from feasibly.model.linear import LinearModel
 from feasibly.model.response import Law, LawArrays, ResponseModel
-from feasibly.model.sparse import SparseResponseModel
-from feasibly.precision import called_back
+from feasibly.model.sparse import SparseLaw, SparseResponseModel
+from feasibly.precision import called_back, double
 
 Array = NDArray[np.float64]
 
@@ -41,8 +42,7 @@ def mean_on_device(model: Model, solver: Any = solve_wide) -> Mean:
 
         return Mean(mean, (law.arrays, _line(model.correction)))
     if isinstance(model, SparseResponseModel):
-        slope, offset = (a + b for a, b in zip(model.law.line, _line(model.correction), strict=True))
-        return Mean(lambda arrays, x: (_linear(arrays, x), None), (slope, offset))
+        return Mean(_sparsely, (model.law.x0, model.law.y0, _slope(model.law), _line(model.correction)))
 
     def elsewhere(_: Any, x: Any) -> tuple[Any, Any]:
         shape = jax.ShapeDtypeStruct((x.shape[0], len(model.covariance.diagonal)), jnp.float64)
@@ -52,14 +52,31 @@ def mean_on_device(model: Model, solver: Any = solve_wide) -> Mean:
     return Mean(elsewhere, ())
 
 
-def _line(model: LinearModel) -> tuple[Array, Array]:
-    """A linear model as one matrix and an offset."""
-    weights = np.asarray(model.weights) / np.asarray(model.inputs.std)[:, None]
-    return weights, np.asarray(model.offset) - np.asarray(model.inputs.mean) @ weights
+def _line(model: LinearModel) -> tuple[Array, Array | None, Array]:
+    """A linear model as one matrix or, where that is less to multiply with, two of them, and an offset."""
+    root = np.asarray(model.root) / np.asarray(model.inputs.std)[:, None]
+    loads, (inputs, rank) = np.asarray(model.loads), root.shape
+    offset = np.asarray(model.offset) - (np.asarray(model.inputs.mean) @ root) @ loads
+    few = 2 * rank * (inputs + loads.shape[1]) < inputs * loads.shape[1]
+    return (root, loads, offset) if few else (root @ loads, None, offset)
 
 
-def _linear(line: tuple[Any, Any], x: Any) -> Any:
-    return x @ line[0] + line[1]
+def _linear(line: tuple[Any, Any, Any], x: Any) -> Any:
+    first, second, offset = line
+    return (x @ first if second is None else (x @ first) @ second) + offset
+
+
+def _slope(law: SparseLaw) -> Any:
+    """How the answer of a law moves with the input, `(outputs, inputs)`: solved for in the device's memory."""
+    with double():
+        moved = jnp.linalg.solve(dense_there(law.matrix), dense_there(law.inputs))[: len(law.free)]
+        return jnp.zeros((len(law.y0), len(law.x0))).at[law.free].set(-law.scale[:, None] * moved)
+
+
+def _sparsely(arrays: Any, x: Any) -> tuple[Any, Any]:
+    """A law without kinks, corrected."""
+    x0, y0, slope, line = arrays
+    return y0 + (x - x0) @ slope.T + _linear(line, x), None
 
 
 def _respond(a: LawArrays, law: Law, x: Any, solver: Any) -> tuple[Any, Any]:

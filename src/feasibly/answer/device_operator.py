@@ -1,7 +1,7 @@
 """Shared operators as a device wants them: dense, in one piece, applied to all rows of a batch by matrix products.
 
 Large problems have sparse factorisations on the processor, where those are quicker. An accelerator cannot use them, and
-has the memory and the arithmetic for the inverse itself: it is made once, when a model first answers there.
+has the memory and the arithmetic for the inverse itself: it is made there, once, when a model first answers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ from feasibly.answer.candidates import in_order
 from feasibly.answer.driver import Driver
 from feasibly.answer.operator import DenseInverse, Operator, build_operator, free_variables
 from feasibly.answer.system import Saved
+from feasibly.model.complementarity import pivot
+from feasibly.model.sparse import Sparse
 from feasibly.precision import double
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 LARGE = 4096
 """Matrices of so many rows are multiplied in three passes of a GPU's quick format, which together keep 15 bits or more
 of each factor. On case2000 a product takes 1.3 us instead of 2.9, and answers are the same to 4e-7; of smaller ones it
 is no quicker."""
-SHARE_OF_OPERATORS = 0.25
-"""Of the device's free memory that the operators of one model may take."""
+WHILE_INVERTING = 9
+"""How many matrices of an operator's size, in single precision, there have to be room for while it is made."""
+SHARE_OF_OPERATORS = 0.8
+"""Of the device's free memory that this, with the operators there are then, may take."""
 
 
 class DeviceInverse(DenseInverse):
@@ -77,26 +82,119 @@ def precise(way: Any) -> bool:
     return float(np.linalg.norm(found - known)) < 1e-4 * float(np.linalg.norm(known))
 
 
-def operator_on_device(driver: Driver, index: int) -> Operator:
-    """Shared operator `index` of a driver, dense whatever it is on the processor."""
-    c = driver.calibration
-    if not c.sparse:
-        known = driver.operator(index)
-        return Operator(known.centre, known.candidates, known.free, DeviceInverse(*known.inverse), known.std)
-    free = free_variables(driver.search)
-    belief = 1.0 / (driver.covariance.variance[free] + c.settings.belief_floor**2)
-    made = build_operator(
-        driver.search, Saved(c.systems[index]), c.centres[index], c.candidates, c.base, np.diag(belief), c.weight,
-        c.trust, c.settings,
-    )  # fmt: skip
-    with double():
-        inverse = DeviceInverse(*made.inverse)._replace(precision=jax.device_put(c.weight * belief))
-    return Operator(made.centre, made.candidates, made.free, inverse, made.std)
-
-
 def operators_fit(driver: Driver, free_memory: float) -> bool:
     """Whether the device has room for the operators of this model."""
     c, search = driver.calibration, driver.search
     size = len(free_variables(search)) + search.n_equalities
     entries = size * (size + 2 * len(c.candidates))
-    return 4 * entries * len(c.centres) < SHARE_OF_OPERATORS * free_memory
+    return 4 * entries * (len(c.centres) - 1 + WHILE_INVERTING) < SHARE_OF_OPERATORS * free_memory
+
+
+def operator_on_device(driver: Driver, index: int) -> Operator:
+    """Shared operator `index` of a driver, dense whatever it is on the processor."""
+    known = driver.operator(index)
+    if not driver.calibration.sparse:
+        inverse = DeviceInverse(*known.inverse)
+    else:
+        with double():
+            inverse = _inverse_there(driver, index)
+    return Operator(known.centre, known.candidates, known.free, inverse, known.std)
+
+
+def _inverse_there(driver: Driver, index: int) -> DeviceInverse:
+    """As `build_operator`, which see, in the device's own memory from the sparse derivatives on."""
+    c, search = driver.calibration, driver.search
+    candidates, system, s = c.candidates, c.systems[index], c.settings
+    free, there = free_variables(search), jax.device_put
+    precision = c.weight / (driver.covariance.variance[free] + s.belief_floor**2)
+    position = np.full(search.n_outputs, -1)
+    position[free] = np.arange(len(free))
+    low, high = position[candidates.lower], position[candidates.upper]
+    jacobian, normals = (dense_there(part, across=position) for part in (system.jacobian, system.normals))
+    metric = dense_there(system.hessian, position, position)
+    blocks, response, gram, regular = _invert(
+        jacobian, normals, metric, precision, low, high, s.curvature_floor
+    )
+    if not float(regular) > 1e-9:  # equalities that repeat one another: by singular values, on the processor
+        dense = np.diag(precision / c.weight)
+        plain = build_operator(
+            search, Saved(system), c.centres[index], candidates, c.base, dense, c.weight, c.trust, s
+        ).inverse
+        return DeviceInverse(*plain)._replace(precision=there(precision))
+    gram = np.asarray(gram)
+    return DeviceInverse(
+        blocks=blocks,
+        response=response,
+        normals=normals.astype(jnp.float32),
+        precision=there(precision),
+        gram=there(gram),
+        pivoted=there(pivot(gram, c.base)),
+        trust=there(c.trust[free]),
+        low=there(low),
+        high=there(high),
+    )
+
+
+def dense_there(matrix: Sparse, down: Ints | None = None, across: Ints | None = None) -> Any:
+    """A sparse matrix in the device's memory; rows and columns at these positions, or none where that is negative."""
+    rows, columns = matrix.places.T
+    shape = list(matrix.shape)
+    for axis, positions in enumerate((down, across)):
+        if positions is not None:
+            shape[axis] = int(positions.max(initial=-1)) + 1
+    rows = rows if down is None else down[rows]
+    columns = columns if across is None else across[columns]
+    kept = (rows >= 0) & (columns >= 0)
+    return jnp.zeros(shape).at[rows[kept], columns[kept]].add(matrix.values[kept])
+
+
+@jax.jit
+def _null_space(jacobian: Any, metric: Any, floor: Any) -> tuple[Any, ...]:
+    """A basis of the null space, the pseudo-inverse, the inverse on that space times the basis; how regular that is."""
+    rows = jacobian.shape[0]
+    long = jnp.maximum(jnp.sqrt(jnp.sum(jacobian**2, axis=1)), 1e-300)
+    full, triangle = jnp.linalg.qr((jacobian / long[:, None]).T, mode="complete")
+    diagonal = jnp.abs(jnp.diagonal(triangle))
+    null, across = full[:, rows:], full[:, :rows]
+    right = jax.scipy.linalg.solve_triangular(triangle[:rows], across.T).T / long
+    reduced = null.T @ (metric @ null)
+    values, vectors = jnp.linalg.eigh((reduced + reduced.T) / 2.0)
+    least = floor * jnp.maximum(jnp.max(values, initial=0.0), 1e-8)
+    raised = jnp.where(values >= least, values, jnp.maximum(jnp.abs(values), least))
+    solved = (vectors / raised) @ (vectors.T @ null.T)
+    return null, right, solved, jnp.min(diagonal, initial=1.0) / jnp.max(diagonal, initial=1.0)
+
+
+@jax.jit
+def _put_together(null: Any, right: Any, solved: Any, metric: Any) -> Any:
+    """`[-G, -R; -R', C]`."""
+    bent = metric @ right
+    turned = solved @ bent
+    towards = right - null @ turned
+    corner = right.T @ bent - (right.T @ (metric @ null)) @ turned
+    parts = [[-(null @ solved), -towards], [-towards.T, (corner + corner.T) / 2.0]]
+    return jnp.block([[part.astype(jnp.float32) for part in line] for line in parts])
+
+
+@jax.jit
+def _across(null: Any, right: Any, solved: Any, metric: Any, normals: Any) -> tuple[Any, Any]:
+    """`[G; R'] A'` and `A G A'`, for normals of all candidates."""
+    columns = null @ (solved @ normals.T)
+    duals = right.T @ (normals.T - metric @ columns)
+    gram = normals @ columns
+    return jnp.concatenate([columns, duals]), (gram + gram.T) / 2.0
+
+
+def _invert(
+    jacobian: Any, normals: Any, metric: Any, precision: Array, low: Ints, high: Ints, floor: float
+) -> tuple[Any, Any, Any, Any]:
+    """Blocks, response and gram of `DenseInverse`, and how far the equalities are from repeating one another."""
+    metric = (metric + metric.T) / 2.0
+    metric = metric.at[jnp.diag_indices(len(precision))].add(precision)
+    null, right, solved, regular = _null_space(jacobian, metric, floor)
+    size = len(precision)
+    below = jnp.zeros((len(low), size)).at[np.arange(len(low)), low].set(-1.0)
+    above = jnp.zeros((len(high), size)).at[np.arange(len(high)), high].set(1.0)
+    every = jnp.concatenate(in_order(below, above, normals))
+    response, gram = _across(null, right, solved, metric, every)
+    return _put_together(null, right, solved, metric), -response.astype(jnp.float32), gram, regular

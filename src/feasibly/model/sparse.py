@@ -79,13 +79,6 @@ class SparseLaw:
             answer[rows, self.free] -= (self.scale[:, None] * moved).T
         return answer
 
-    @property
-    def line(self) -> tuple[Array, Array]:
-        """The same as one matrix `(inputs, outputs)` and an offset: for devices, which have the room."""
-        inputs = len(self.x0)
-        slope = self.respond(self.x0 + np.eye(inputs)) - self.y0
-        return slope, self.y0 - self.x0 @ slope
-
 
 @record("sparse-response", shapes={"law.x0": "inputs", "law.y0": "outputs", "correction.offset": "outputs"})
 @dataclass(frozen=True, eq=False)
