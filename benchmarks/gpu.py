@@ -71,7 +71,7 @@ def measure(
     folder: Path, rows: int, repeats: int, known: dict[str, float], keep: Path | None
 ) -> dict[str, Any]:
     proxy = fb.Proxy.load(folder)
-    x = fb.sample(proxy.problem, rows, seed=424242)
+    x = inputs(proxy, rows)
     began = time.perf_counter()
     proxy.predict(x)
     first = time.perf_counter() - began
@@ -121,6 +121,7 @@ def measure(
         "operator_bytes": int(sum(part.nbytes for part in jax.tree.leaves(inverse))),
         "peak_bytes": int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)),
         "small_systems": fastest().__name__,
+        "range_percent": 100.0 * spread(proxy, x),
         "rows": rows,
         "batch": width,
         "first_call_seconds": first,
@@ -144,6 +145,26 @@ def measure(
         "levels": level,
         "warnings": list(found.warnings),
     }  # fmt: skip
+
+
+def inputs(proxy: fb.Proxy, rows: int) -> Any:
+    """Drawn as the problem has it, and drawn together where the model was trained on a narrower range."""
+    x = fb.sample(proxy.problem, rows, seed=424242)
+    if proxy.box is None:
+        return x
+    nominal, (low, high) = proxy.problem.nominal, proxy.box
+    wide = np.abs(x - nominal).max(axis=0)
+    narrow = np.minimum(high - nominal, nominal - low)
+    return nominal + min(1.0, float(np.min((narrow / np.where(wide > 0.0, wide, np.inf))[wide > 0.0]))) * (
+        x - nominal
+    )
+
+
+def spread(proxy: fb.Proxy, x: Any) -> float:
+    """How far inputs lie from the nominal ones at most, as a share of those."""
+    nominal = proxy.problem.nominal
+    moved = np.abs(x - nominal).max(axis=0)
+    return float(np.max(moved[nominal != 0.0] / np.abs(nominal[nominal != 0.0])))
 
 
 def one_step(program: DeviceProgram, start: Any) -> float:

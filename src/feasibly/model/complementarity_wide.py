@@ -20,6 +20,9 @@ from feasibly.model.small_systems import Solver, by_pivots
 FEW = 8
 """Systems of most rows are as large as half the differences that any may have, in steps of this. On case57 99 % of the
 rows differ in at most four places where 16 are allowed, on case118 in 13 of 24, on case500 in 37 of 56."""
+MOST = 128
+"""Rows that differ in more places do not settle here: as large as a system may be that a GPU holds in registers. On
+case9241 rows differ in 57 places at most."""
 NARROWER, FEWER = (1, 4, 32), (1, 8, 64)
 """How many times narrower batches become as rows settle: rounds at one width go on until the next is wide enough. The
 second for rows that differ in many places."""
@@ -63,6 +66,7 @@ def solve_wide(
     rows = q.shape[1]
     usual = jnp.asarray(pivoted[0].base)[:, None]
     both = jax.tree.map(lambda *parts: jnp.stack([jnp.asarray(part) for part in parts]), *pivoted)
+    flips = min(flips, MOST)
     few = min(flips, -(-flips // (2 * FEW)) * FEW)
     kinds = jnp.asarray([1, 0, 1])  # hard: what is at hand; soft; hard from where that ends
     most_rounds = jnp.stack([jnp.asarray(1), jnp.asarray(rounds[0]), jnp.asarray(rounds[1])])

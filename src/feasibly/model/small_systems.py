@@ -22,6 +22,8 @@ Solver = Callable[[Any, Any, Any, Any], Any]
 
 A_WARP = 1024
 """Entries of a system that 32 threads hold in their registers."""
+WIDEST = 128
+"""Larger systems would need more threads than a program may have."""
 
 
 def by_pivots(matrix: Any, which: Any, total: Any, right: Any) -> Any:
@@ -73,6 +75,8 @@ def in_registers(matrix: Any, which: Any, total: Any, right: Any, *, interpret: 
 
     size, rows = which.shape
     width = max(1 << (size - 1).bit_length(), 4)
+    if width > WIDEST:
+        return by_pivots(matrix, which, total, right)
     filled = ((0, 0), (0, width - size))
     line = pallas.BlockSpec((None, width), lambda row: (row, 0))
     found = pallas.pallas_call(
