@@ -1,6 +1,6 @@
 """How long `conditioned` takes on an accelerator: saved models in, NumPy inputs in, checked NumPy answers out.
 
-    python benchmarks/gpu.py MODEL[:ROWS] [MODEL[:ROWS] ...] --out results/gpu.json [--rows 65536] [--repeats 5]
+    python benchmarks/gpu.py MODEL[:ROWS[:SPREAD]] [MODEL[:ROWS[:SPREAD]] ...] --out results/gpu.json [--rows 65536] [--repeats 5]
 
 The models are folders made by `Proxy.save`; nothing but JAX, NumPy, SciPy and safetensors is needed where this runs.
 What is in the file already stays, but for models that are measured again.
@@ -68,10 +68,10 @@ def best(call: Any, repeats: int = 5) -> float:
 
 
 def measure(
-    folder: Path, rows: int, repeats: int, known: dict[str, float], keep: Path | None
+    folder: Path, rows: int, spread: float, repeats: int, known: dict[str, float], keep: Path | None
 ) -> dict[str, Any]:
     proxy = fb.Proxy.load(folder)
-    x = inputs(proxy, rows)
+    x = fb.sample(proxy.problem, rows, seed=424242, spread=spread)
     began = time.perf_counter()
     proxy.predict(x)
     first = time.perf_counter() - began
@@ -121,7 +121,7 @@ def measure(
         "operator_bytes": int(sum(part.nbytes for part in jax.tree.leaves(inverse))),
         "peak_bytes": int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)),
         "small_systems": fastest().__name__,
-        "range_percent": 100.0 * spread(proxy, x),
+        "spread": spread,
         "rows": rows,
         "batch": width,
         "first_call_seconds": first,
@@ -147,26 +147,6 @@ def measure(
     }  # fmt: skip
 
 
-def inputs(proxy: fb.Proxy, rows: int) -> Any:
-    """Drawn as the problem has it, and drawn together where the model was trained on a narrower range."""
-    x = fb.sample(proxy.problem, rows, seed=424242)
-    if proxy.box is None:
-        return x
-    nominal, (low, high) = proxy.problem.nominal, proxy.box
-    wide = np.abs(x - nominal).max(axis=0)
-    narrow = np.minimum(high - nominal, nominal - low)
-    return nominal + min(1.0, float(np.min((narrow / np.where(wide > 0.0, wide, np.inf))[wide > 0.0]))) * (
-        x - nominal
-    )
-
-
-def spread(proxy: fb.Proxy, x: Any) -> float:
-    """How far inputs lie from the nominal ones at most, as a share of those."""
-    nominal = proxy.problem.nominal
-    moved = np.abs(x - nominal).max(axis=0)
-    return float(np.max(moved[nominal != 0.0] / np.abs(nominal[nominal != 0.0])))
-
-
 def one_step(program: DeviceProgram, start: Any) -> float:
     """Seconds of one step of a whole batch if no candidate's multiplier ever changed."""
     calibration = program._driver.calibration
@@ -186,10 +166,15 @@ def unchanged(
     return previous, active, None
 
 
+def _asked(name: str, rows: int) -> tuple[Path, int, float]:
+    folder, *rest = name.split(":")
+    return Path(folder), int(rest[0]) if rest else rows, float(rest[1]) if rest[1:] else 0.2
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "models", nargs="+", help="folders, each with a number of rows of its own after a colon"
+        "models", nargs="+", help="folders, each with rows and a spread of its own after colons"
     )
     parser.add_argument("--rows", type=int, default=65_536)
     parser.add_argument("--repeats", type=int, default=5)
@@ -205,19 +190,18 @@ def main() -> None:
         else []
     )
     result: dict[str, Any] = {
-        "device": str(device.device_kind), "jax": jax.__version__, "commit": asked.commit, "rates": known, "models": [],
+        "device": str(device.device_kind), "jax": jax.__version__, "rates": known, "models": [],
     }  # fmt: skip
-    models = [
-        (Path(name), int(rows or asked.rows)) for name, _, rows in (m.partition(":") for m in asked.models)
-    ]
-    result["models"] = [row for row in before if row["model"] not in {folder.name for folder, _ in models}]
-    for folder, rows in models:
+    models = [_asked(name, asked.rows) for name in asked.models]
+    result["models"] = [row for row in before if row["model"] not in {folder.name for folder, *_ in models}]
+    for folder, rows, spread in models:
         try:
-            row = measure(folder, rows, asked.repeats, known, asked.keep)
+            row = measure(folder, rows, spread, asked.repeats, known, asked.keep)
         except (
             Exception
         ) as error:  # the other models are measured all the same, and this one says what stopped it
             row = {"model": folder.name, "error": f"{type(error).__name__}: {error}"[:500]}
+        row["commit"] = asked.commit
         print(json.dumps(row), flush=True)
         result["models"].append(row)
         if asked.out:
