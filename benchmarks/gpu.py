@@ -1,6 +1,6 @@
 """How long `conditioned` takes on an accelerator: saved models in, NumPy inputs in, checked NumPy answers out.
 
-    python benchmarks/gpu.py MODEL[:ROWS[:SPREAD]] [MODEL[:ROWS[:SPREAD]] ...] --out results/gpu.json [--rows 65536] [--repeats 5]
+    python benchmarks/gpu.py MODEL[:ROWS[:SPREAD]] ... --out results/gpu.json [--rows 65536] [--repeats 5]
 
 The models are folders made by `Proxy.save`; nothing but JAX, NumPy, SciPy and safetensors is needed where this runs.
 What is in the file already stays, but for models that are measured again.
