@@ -226,6 +226,8 @@ def page(known: dict[str, Any]) -> str:
                  _percent(row, "percent_from_runopp_tight"), _cost(row, "ours_free"),
                  _cost(row, "pypower"), _percent(row, "percent_from_pypower")]  # fmt: skip
         lines.append(f"| `{row['net']}` | {row.get('buses', '')} | {' | '.join(cells)} | {remark(row)} |")
+    missing = [f"`{name}`" for name in NETWORKS if name not in {row["net"] for row in rows}]
+    lines += ["", f"Not run: {', '.join(missing)}."] if missing else []
     return "\n".join([*lines, ""])
 
 
