@@ -45,6 +45,7 @@ NOTES = {
     "its converters supply reactive power; here it stands there, and they draw it, as thyristors do",
     "pandapower/case1354pegase.json": "transformers that have no rating in MATPOWER's file have 99.999 MVA here, and "
     "`runpp` of it loads one to 303 %",
+    "pandapower/lv_schutterwald.json": "no freedom and no limits: its power flow (`runpp`) draws the same, to 1e-8",
     "pandapower/GBnetwork.json": "`runpp` of it ends 0.14 p.u. beyond limits of voltage, at 392 buses",
     "matpower/t/t_psse_case3.m": "made for tests of a converter; MATPOWER finds no power flow of it either",
 }
