@@ -91,6 +91,8 @@ class Calibration:
     """Whether `auto` tries shared operators at all: it keeps only what they can show to be optimal."""
     warm: bool = True
     """Whether a row that no shared pass was tried on starts from what is believed of it, or as for a label."""
+    goes_on: bool = True
+    """Whether a row that shared passes were tried on starts from where they left it, or as for a label."""
     row_seconds: float = float("nan")
     """Processor seconds that a row of a batch is expected to take, as training has measured it; NaN if it has not."""
     solving_seconds: float = float("nan")
@@ -124,7 +126,7 @@ _HARDLY, _MOSTLY = 0.8, 0.9
 
 
 def _short(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{seconds / 1e-6:.2g} us"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size or unit == "us":
+            break
+    return f"{float(f'{seconds / size:.2g}'):g} {unit}"

@@ -335,7 +335,7 @@ class Driver:
         """The interior-point method for what is left, each row from the best point that is known of it."""
         if not self.rowwise.available:
             return
-        warm = self.calibration.warm or progress.most_passes > 0
+        warm = self.calibration.goes_on if progress.most_passes > 0 else self.calibration.warm
         starts = self.full(progress.state.take(rows)) if warm else None
         found = self.rowwise.solve(progress.x[rows], starts, thorough=False, go_on=lambda: not progress.late)
         progress.factorisations[rows] += found.iterations

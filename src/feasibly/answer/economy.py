@@ -31,9 +31,7 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     if not driver.rowwise.translates:
         return driver
     if seconds is None or time.monotonic() > until:
-        most = everything if calibration.reached >= settings.worthwhile_share else 0
-        # Where nothing is known, rows that are solved one by one start as for a label: that is never slower.
-        return driver.having(replace(calibration, worthwhile_passes=most, warm=False))
+        return _untimed(driver)
     some = slice(0, settings.timed_rows)
     found = driver.run(x[some], mean[some], SHARED_ONLY, until=until)
     passes, rows = found.passes, len(x[some])
@@ -44,10 +42,12 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
         left[done.place + 1 :] = done.left
     left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
     straight = quick = slow = settings.warm_share * seconds
-    warm, plain, solvable = True, seconds, 1.0
+    warm, goes_on, plain, solvable = True, True, seconds, 1.0
     timed = len(driver.search.lower) <= settings.timed_outputs
     if timed and driver.rowwise.available:  # which builds the solver, before it is timed
         times = _row_by_row(driver, x, mean, seconds, until)
+        if not len(times.solved):
+            return _untimed(driver)
         served = found.converged[: len(times.solved)]
         solved = times.solved | served
         if solved.any():
@@ -59,8 +59,12 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
                 bool(times.warm[solved].mean() < times.plain[solved].mean() and not times.worse.any()),
             )
             straight = float((times.warm if warm else times.plain)[solved].mean())
-            # What shared operators do not reach is hard for the solver too.
-            quick, slow = (_mean(times.after[part], straight) for part in (solved & served, hard))
+            # What shared operators do not reach is hard for the solver too, and may be harder from where they left it.
+            quick = _mean(times.after[solved & served], straight)
+            slow = min(
+                afresh := _mean(times.plain[hard], straight), after := _mean(times.after[hard], straight)
+            )
+            goes_on = after <= afresh
     whole = taken + left[-1] * slow + (left - left[-1]) * quick
     whole[0] = left[0] * straight
     best = int(np.argmin(whole))
@@ -70,10 +74,17 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     confirms = most > 0 and _confirms(tried, x[some], mean[some], count, straight, slow, until)
     reached = float(np.clip(1.0 - left[-1] / count, 0.0, 1.0))
     chosen = replace(
-        calibration, worthwhile_passes=most, confirms=confirms, warm=warm, reached=reached,
+        calibration, worthwhile_passes=most, confirms=confirms, warm=warm, goes_on=goes_on, reached=reached,
         row_seconds=float(whole[best] / count), solving_seconds=plain,
     )  # fmt: skip
     return driver.having(chosen)
+
+
+def _untimed(driver: Driver) -> Driver:
+    """Where nothing is known, rows that are solved one by one start as for a label: that is never slower."""
+    c = driver.calibration
+    most = Calibration.worthwhile_passes if c.shares else 0
+    return driver.having(replace(c, worthwhile_passes=most, warm=False))
 
 
 def _mean(seconds: Array, otherwise: float) -> float:
@@ -128,6 +139,7 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1)).run(x, mean, CONDITIONED[:-1])
     starts = None, driver.full(driver.start(x, mean)), driver.full(one_pass.state)
     seconds, costs = np.full((3, count), np.nan), np.full((3, count), np.nan)
+    driver.rowwise.solve(x[:1], None, thorough=False)  # builds what is built on first use
     began = time.monotonic()
     done = 0
     for i in range(count):
@@ -138,9 +150,13 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
             if k == 2 and one_pass.converged[i]:
                 continue
             at = None if start is None else start.take(np.array([i]))
-            clock = time.process_time()
-            solved = driver.rowwise.solve(x[i : i + 1], at, thorough=False)
-            seconds[k, i] = time.process_time() - clock
+            # What takes unusually long may have built something that the next row will find.
+            for _ in range(2):
+                clock = time.process_time()
+                solved = driver.rowwise.solve(x[i : i + 1], at, thorough=False)
+                seconds[k, i] = np.fmin(seconds[k, i], time.process_time() - clock)
+                if seconds[k, i] < s.unusual * usual:
+                    break
             if solved.ok[0]:
                 costs[k, i] = driver.problem.objectives(x[i : i + 1], solved.point.y)[0]
         done = i + 1

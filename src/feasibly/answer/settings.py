@@ -140,6 +140,9 @@ class Settings:
     """At least and at most so many rows the row-wise solver is timed on, and within that"""
     timed_seconds: float = 2.0
     """so many seconds' worth."""
+    unusual: float = 3.0
+    """A row that takes more than so many times what is usual is timed again: the first of case24_ieee_rts to need IPOPT
+    took forty times as long, for IPOPT had to be built."""
     local_optimum: float = 1e-6
     """A cost that is higher by more than this share belongs to another local optimum."""
     timed_outputs: int = 3000

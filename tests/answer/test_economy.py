@@ -1,0 +1,43 @@
+"""What pays: timing that is not fooled by what is built once."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from feasibly.answer.calibration import Calibration
+from feasibly.answer.economy import _row_by_row, economised
+from tests.proxies import trained, unseen
+
+
+@pytest.mark.parametrize("first_calls", [1, 2])
+def test_what_the_first_rows_had_to_build_is_not_what_a_row_takes(first_calls, monkeypatch):
+    proxy, data = trained("grid6")
+    driver = proxy.ladder.driver
+    x, _, y = unseen(proxy, data, 8)
+    solve, calls = driver.rowwise.solve, []
+
+    def building(*args, **kwargs):
+        calls.append(None)
+        if len(calls) <= first_calls:
+            until = time.process_time() + 0.5
+            while time.process_time() < until:
+                pass
+        return solve(*args, **kwargs)
+
+    monkeypatch.setattr(driver.rowwise, "solve", building)
+    times = _row_by_row(driver, x, y, 1e-3, np.inf)
+    assert len(times.plain) == 8
+    assert np.nanmax([times.plain, times.warm, times.after]) < 0.5
+
+
+def test_without_time_to_time_anything_rows_are_solved_as_labels_are():
+    proxy, data = trained("grid6")
+    driver = proxy.ladder.driver
+    x, _, y = unseen(proxy, data, 8)
+    for reached, most in ((1.0, Calibration.worthwhile_passes), (0.0, 0)):
+        known = driver.having(replace(driver.calibration, reached=reached))
+        found = economised(known, x, y, 1e-3, until=time.monotonic() - 1.0).calibration
+        assert found.worthwhile_passes == most
+        assert not found.warm
