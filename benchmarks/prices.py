@@ -22,6 +22,9 @@ from feasibly.solve.nlp import Solver
 from feasibly.solve.records import SolverOptions
 
 SEED, STEP = 20261117, 1e-4
+SMOOTH = 1e-2
+"""Differences ahead and behind that are further apart than this share of themselves belong to two active sets: without
+a change of it they differ by the step times the curvature, and by what labels leave."""
 ABOUT = (
     "Multipliers, prices and derivatives of the default proxy's answers beside those of solved instances that it has "
     "not seen, with loads within 20 % of nominal. Made by benchmarks/prices.py."
@@ -73,15 +76,21 @@ def derivatives(proxy: fb.Proxy, solved: fb.Dataset, count: int) -> dict[str, An
     columns, solver = [], Solver.build(problem)
     alone = Solver.build(problem, SolverOptions(warm="none"))
     solving, ipopt = (1e3 * timed(lambda by=by: [by.solve(row) for row in x])[1] for by in (solver, alone))
+    here, bends = fb.label(problem, x, jobs=1).y, []
     for direction in along.T:
         ahead, behind = (fb.label(problem, x + sign * STEP * direction, jobs=1) for sign in (1.0, -1.0))
         columns.append((ahead.y - behind.y) / (2.0 * STEP))
+        bends.append((ahead.y - 2.0 * here + behind.y) / STEP)
     expected = np.stack(columns, axis=2)
     loose = problem.blocks["qg"]  # may be split in any way between generators at one bus
     kept = np.setdiff1d(np.arange(problem.n_outputs), np.arange(loose.start, loose.stop))
-    off = np.abs(found - expected)[:, kept].max(axis=(1, 2)) / np.abs(expected[:, kept]).max(axis=(1, 2))
+    size = np.abs(expected[:, kept]).max(axis=(1, 2))
+    off = np.abs(found - expected)[:, kept].max(axis=(1, 2)) / size
+    # Where the differences ahead and behind are not the same, what presses changes on the way.
+    smooth = np.abs(np.stack(bends, axis=2))[:, kept].max(axis=(1, 2)) / size < SMOOTH
     return {
         "derivative_rows": count, "derivatives": quantiles(off),
+        "derivative_rows_without_a_kink": int(smooth.sum()), "derivatives_without_a_kink": quantiles(off[smooth]),
         "derivatives_within_1e-5": float(np.mean(off < 1e-5)), "derivatives_within_1e-3": float(np.mean(off < 1e-3)),
         "derivative_ms": 1e3 * (seconds - answering) / count, "solve_ms": solving / count, "ipopt_ms": ipopt / count,
     }  # fmt: skip
