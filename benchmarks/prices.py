@@ -66,6 +66,16 @@ def apart(one: Any, other: Any) -> np.ndarray:
     return np.max(off, axis=0) / largest
 
 
+def largest(problem: fb.Problem, moves: np.ndarray) -> np.ndarray:
+    """The largest move in each row of what the optimum settles: voltages, and the power made at a bus, which like units
+    there may share as they like."""
+    grid, blocks = grid_of(problem), problem.blocks
+    made = np.zeros((len(moves), grid.n_buses, moves.shape[2]))
+    np.add.at(made, (slice(None), grid.gen_bus), moves[:, blocks["pg"]])
+    parts = made, moves[:, blocks["vm"]], moves[:, blocks["va"]]
+    return np.max([np.abs(part).max(axis=(1, 2)) for part in parts], axis=0)
+
+
 def derivatives(proxy: fb.Proxy, solved: fb.Dataset, count: int) -> dict[str, Any]:
     problem = proxy.problem
     random = np.random.Generator(np.random.Philox(key=SEED))
@@ -82,12 +92,10 @@ def derivatives(proxy: fb.Proxy, solved: fb.Dataset, count: int) -> dict[str, An
         columns.append((ahead.y - behind.y) / (2.0 * STEP))
         bends.append((ahead.y - 2.0 * here + behind.y) / STEP)
     expected = np.stack(columns, axis=2)
-    loose = problem.blocks["qg"]  # may be split in any way between generators at one bus
-    kept = np.setdiff1d(np.arange(problem.n_outputs), np.arange(loose.start, loose.stop))
-    size = np.abs(expected[:, kept]).max(axis=(1, 2))
-    off = np.abs(found - expected)[:, kept].max(axis=(1, 2)) / size
+    size = largest(problem, expected)
+    off = largest(problem, found - expected) / size
     # Where the differences ahead and behind are not the same, what presses changes on the way.
-    smooth = np.abs(np.stack(bends, axis=2))[:, kept].max(axis=(1, 2)) / size < SMOOTH
+    smooth = largest(problem, np.stack(bends, axis=2)) / size < SMOOTH
     return {
         "derivative_rows": count, "derivatives": quantiles(off),
         "derivative_rows_without_a_kink": int(smooth.sum()), "derivatives_without_a_kink": quantiles(off[smooth]),
