@@ -34,8 +34,8 @@ from feasibly.quick import quick
 Array = NDArray[np.float64]
 
 PRESSES = 1e-6
-"""A multiplier above this share of the row's largest one presses. What an interior-point method leaves on bounds that do
-not is up to 5e-7 of it on 500 buses, where the smallest that does is at 6e-6."""
+"""A multiplier above this share of the row's largest one presses. What an interior-point method leaves on bounds that
+do not is up to 5e-7 of it on 500 buses, where the smallest that does is at 6e-6."""
 CORNER = 1e-10
 """Keeps the system solvable where constraints that press depend on each other, or outputs can stand in for each other
 (two generators at one bus): of all ways to move it is then the shortest one. A step of refinement takes it out
