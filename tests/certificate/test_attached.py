@@ -11,6 +11,7 @@ import pytest
 
 import feasibly as fb
 from feasibly import promise
+from feasibly.answer.auto import difficulty
 from feasibly.answer.schedule import CONFIRMED
 from feasibly.certificate import Rule
 from feasibly.data.dataset import Dataset
@@ -122,7 +123,7 @@ def test_hard_instances_climb_and_easy_ones_do_not(full: Proxy, toy_data: Datase
         return Rule(made, made, 100)
 
     ladder, x = full.ladder, toy_data.x[:64]
-    hard = ladder.difficulty(x, full.model.predict(x))
+    hard = difficulty(ladder.driver, x, full.model.predict(x))
     assert hard.min() < hard.max()
     rest = ladder.driver.run(x, full.model.predict(x).mean, CONFIRMED).converged
     border = float(np.median(hard[rest & (hard > 1e-6)]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -12,25 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.auto import Climbed, Trust, auto, solved
 from feasibly.answer.device import DeviceProgram, on_device, serves
 from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
-from feasibly.answer.progress import Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
-from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW, Level
+from feasibly.answer.schedule import CONDITIONED, POLISHED, ROW_BY_ROW, Level
 from feasibly.answer.step import State
 from feasibly.model.belief import Belief, Model
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
-from feasibly.problem.point import Duals, Point
+from feasibly.problem.point import Duals
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-
-Trust = Callable[[str, Mask, Array, float], Mask]
-"""Rows that may stay on a rung, from its name, which rows converged, how hard each is, and the tolerance."""
 
 ANSWERS = ("mean", "svp", "conditioned", "polished", "solved", "auto")
 TOLERANCE = 1e-6
@@ -43,24 +39,6 @@ SMALLEST_ON_DEVICE = 256
 """Fewer rows than this are not worth the way to an accelerator."""
 
 __all__ = ["ANSWERS", "Answer", "AnswerOutcome", "Ladder", "Leverage"]
-
-
-@dataclass(frozen=True, eq=False)
-class Climbed:
-    """What a rung gave: answers, their spread, and for each row what answered it and what else became of it."""
-
-    y: Array
-    std: Array
-    rungs: list[str]
-    verdicts: list[AnswerOutcome | None]
-    duals: Duals | Callable[[], Duals] | None = None
-    """Multipliers, or what computes them."""
-    measured: tuple[Array, Array, Array] | None = None
-    """Cost, largest |equality| and largest violation of each row, where they are known."""
-    level: tuple[str, ...] = ()
-    steps: NDArray[np.int64] | None = None
-    factorisations: NDArray[np.int64] | None = None
-    standing: State | None = None
 
 
 class Ladder:
@@ -152,7 +130,7 @@ class Ladder:
         answerable[list(refused)] = False
         safe = np.where(answerable[:, None], x, self.problem.nominal)
         if which == "solved" or (which == "auto" and self._always_solves):
-            climbed, known = self._solved(safe), 0.0
+            climbed, known = solved(self.driver, safe), 0.0
         else:
             belief, known = self._believe(safe)
             climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until, begin)
@@ -169,9 +147,8 @@ class Ladder:
                 outcomes.append(AnswerOutcome[refused[i].kind.upper()])
             elif verdict is not None:
                 outcomes.append(verdict)
-            elif (
-                outside[i] and climbed.rungs[i] != "solved"
-            ):  # said first: it is why, where a limit is broken too
+            # Said first: it is why, where a limit is broken too.
+            elif outside[i] and climbed.rungs[i] != "solved":
                 outcomes.append(AnswerOutcome.OUTSIDE)
             elif not worst[i] <= tolerance:  # NaN counts as violated
                 outcomes.append(AnswerOutcome.VIOLATED)
@@ -315,99 +292,10 @@ class Ladder:
                 found.y, found.std, rungs, nothing, duals, found.measured, tuple(found.level), found.steps,
                 found.factorisations, found.state,
             )  # fmt: skip
-        return self._auto(x, belief, tolerance, trust)
+        return auto(self.driver, x, belief, self.outside(x), tolerance, trust)
 
     @property
     def _always_solves(self) -> bool:
         """Whether `auto` is the solver: no shared pass pays, and rows start as for a label."""
         c = self.driver.calibration
         return not (c.worthwhile_passes and c.confirms) and not c.warm and self.driver.rowwise.installed
-
-    def _solved(self, x: Array) -> Climbed:
-        """The solver as labelling runs it, from the nominal solution: what the proxy believes has no say."""
-        point = Point.nothing(self.problem, len(x))
-        rows = np.arange(len(x))
-        verdicts, iterations = self._solve(x, rows, None, point)
-        level = tuple("" if verdict else "solver" for verdict in verdicts)
-        steps = np.zeros(len(x), dtype=np.int64)
-        zeros = np.zeros_like(point.y)
-        rungs = ["solved"] * len(x)
-        return Climbed(point.y, zeros, rungs, verdicts, point.duals, None, level, steps, iterations)
-
-    def _auto(self, x: Array, belief: Belief, tolerance: float, trust: Trust | None) -> Climbed:
-        """Answers of shared operators where they are feasible and stationary, the solver's elsewhere.
-
-        With a certificate, the certified gap has to be within the tolerance too. Rows outside the range go straight to
-        the solver.
-        """
-        outside = self.outside(x)
-        inside = np.flatnonzero(~outside)
-        c = self.driver.calibration
-        schedule = CONFIRMED if c.confirms or not self.driver.rowwise.installed else ()
-        found = self.driver.run(x[inside], belief.mean[inside], schedule)
-        fine = found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
-        if trust is not None:
-            hard = self.difficulty(x[inside], Belief(belief.mean[inside], belief.std[inside]))
-            fine &= trust("polished", found.converged, hard, tolerance)
-        point, std = Point.nothing(self.problem, len(x)), np.zeros((len(x), self.problem.n_outputs))
-        level, rung = np.full(len(x), "", dtype=object), np.full(len(x), "solved", dtype=object)
-        steps = np.zeros(len(x), dtype=np.int64)
-        kept = inside[fine]
-        point.y[kept] = found.y[fine]
-        std[kept], level[kept], rung[kept] = found.std[fine], found.level[fine], "polished"
-        steps[inside] = found.steps
-        measured = (np.full(len(x), np.nan), np.full(len(x), np.nan), np.full(len(x), np.nan))
-        for part, known in zip(measured, found.measured, strict=True):
-            part[kept] = known[fine]
-        verdicts: list[AnswerOutcome | None] = [None] * len(x)
-        factorisations = np.zeros(len(x), dtype=np.int64)
-        left = np.concatenate([inside[~fine], np.flatnonzero(outside)])
-        if len(left) and self.driver.rowwise.available:
-            starts = self._starts(x, belief, found, ~fine, outside)
-            verdicts, factorisations = self._solve(x, left, starts, point)
-            level[[i for i in left if verdicts[i] is None]] = "solver"
-        elif len(left):  # nobody can solve these: the others have their answers all the same
-            point.y[inside[~fine]] = found.y[~fine]
-            for i in left:
-                verdicts[i] = AnswerOutcome.UNSOLVED
-
-        def duals() -> Duals:
-            every = np.ones(len(kept), dtype=bool)
-            point.duals.put(kept, refine(self.driver, x[kept], found.state.take(fine), every))
-            return point.duals
-
-        return Climbed(
-            point.y, std, list(rung), verdicts, duals, measured, tuple(level), steps, factorisations
-        )
-
-    def _starts(self, x: Array, belief: Belief, found: Found, unfinished: Mask, outside: Mask) -> Point:
-        """Where the solver begins: the best point met, or the belief with predicted multipliers where that pays."""
-        c = self.driver.calibration
-        mean = belief.mean[outside] if c.warm else np.full_like(belief.mean[outside], np.nan)
-        state = self.driver.start(x[outside], mean)
-        parts = self.driver.full(found.state.take(unfinished)), self.driver.full(state)
-        joined = [
-            np.concatenate([getattr(p.duals, n) for p in parts])
-            for n in ("equality", "inequality", "lower", "upper")
-        ]
-        return Point(np.concatenate([p.y for p in parts]), Duals(*joined))
-
-    def difficulty(self, x: Array, belief: Belief) -> Array:
-        """How far each belief is from the constraints: the largest violation of its mean, clipped to the bounds."""
-        clipped = np.clip(np.nan_to_num(belief.mean), *self.problem.limits.usual)
-        return self.driver.violation(x, clipped)
-
-    def _solve(
-        self, x: Array, rows: NDArray[np.int64], starts: Point | None, into: Point
-    ) -> tuple[list[AnswerOutcome | None], NDArray[np.int64]]:
-        """The whole solver for some rows; points go `into`, and what became of the others is returned."""
-        verdicts: list[AnswerOutcome | None] = [None] * len(x)
-        iterations = np.zeros(len(x), dtype=np.int64)
-        solved = self.driver.rowwise.solve(x[rows], starts, thorough=True)
-        into.put(rows, solved.point)
-        iterations[rows] = solved.iterations
-        for row, outcome in zip(rows, solved.outcome, strict=True):
-            if outcome != "OK":
-                infeasible = outcome == "INFEASIBLE"
-                verdicts[row] = AnswerOutcome.INFEASIBLE if infeasible else AnswerOutcome.UNSOLVED
-        return verdicts, iterations

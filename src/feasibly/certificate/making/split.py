@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import promise
+from feasibly.answer.auto import difficulty
 from feasibly.answer.record import Answer
 from feasibly.answer.schedule import CONDITIONED, POLISHED
 from feasibly.certificate.record import NO_ANSWER, Rule
@@ -145,7 +146,7 @@ def find_rule(proxy: Proxy, x: Array, cost: Array, confidence: float) -> Rule:
     """
     ladder = proxy.ladder
     belief = proxy.model.predict(x)
-    hard = ladder.difficulty(x, belief)
+    hard = difficulty(ladder.driver, x, belief)
     limits: dict[str, ScoreLimit | None] = {}
     for rung, schedule in (("conditioned", CONDITIONED), ("polished", POLISHED)):
         found = ladder.driver.run(x, belief.mean, schedule)

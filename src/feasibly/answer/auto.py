@@ -1,0 +1,138 @@
+"""`auto`: what shared operators can show to be optimal, and the solver for the rest; and `solved`, the solver alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.answer.driver import Driver
+from feasibly.answer.multipliers import refine
+from feasibly.answer.progress import Found
+from feasibly.answer.record import AnswerOutcome
+from feasibly.answer.schedule import CONFIRMED
+from feasibly.answer.step import State
+from feasibly.model.belief import Belief
+from feasibly.problem.point import Duals, Point
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+Trust = Callable[[str, Mask, Array, float], Mask]
+"""Rows that may stay on a rung, from its name, which rows converged, how hard each is, and the tolerance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Climbed:
+    """What a rung gave: answers, their spread, and for each row what answered it and what else became of it."""
+
+    y: Array
+    std: Array
+    rungs: list[str]
+    verdicts: list[AnswerOutcome | None]
+    duals: Duals | Callable[[], Duals] | None = None
+    """Multipliers, or what computes them."""
+    measured: tuple[Array, Array, Array] | None = None
+    """Cost, largest |equality| and largest violation of each row, where they are known."""
+    level: tuple[str, ...] = ()
+    steps: NDArray[np.int64] | None = None
+    factorisations: NDArray[np.int64] | None = None
+    standing: State | None = None
+
+
+def solved(driver: Driver, x: Array) -> Climbed:
+    """The solver as labelling runs it, from the nominal solution: what the proxy believes has no say."""
+    point = Point.nothing(driver.problem, len(x))
+    rows = np.arange(len(x))
+    verdicts, iterations = _solve(driver, x, rows, None, point)
+    level = tuple("" if verdict else "solver" for verdict in verdicts)
+    steps = np.zeros(len(x), dtype=np.int64)
+    zeros = np.zeros_like(point.y)
+    rungs = ["solved"] * len(x)
+    return Climbed(point.y, zeros, rungs, verdicts, point.duals, None, level, steps, iterations)
+
+
+def auto(
+    driver: Driver, x: Array, belief: Belief, outside: Mask, tolerance: float, trust: Trust | None
+) -> Climbed:
+    """Answers of shared operators where they are feasible and stationary, the solver's elsewhere.
+
+    With a certificate, the certified gap has to be within the tolerance too. Rows outside the range go straight to
+    the solver.
+    """
+    inside = np.flatnonzero(~outside)
+    c = driver.calibration
+    schedule = CONFIRMED if c.confirms or not driver.rowwise.installed else ()
+    found = driver.run(x[inside], belief.mean[inside], schedule)
+    fine = found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
+    if trust is not None:
+        hard = difficulty(driver, x[inside], Belief(belief.mean[inside], belief.std[inside]))
+        fine &= trust("polished", found.converged, hard, tolerance)
+    point, std = Point.nothing(driver.problem, len(x)), np.zeros((len(x), driver.problem.n_outputs))
+    level, rung = np.full(len(x), "", dtype=object), np.full(len(x), "solved", dtype=object)
+    steps = np.zeros(len(x), dtype=np.int64)
+    kept = inside[fine]
+    point.y[kept] = found.y[fine]
+    std[kept], level[kept], rung[kept] = found.std[fine], found.level[fine], "polished"
+    steps[inside] = found.steps
+    measured = (np.full(len(x), np.nan), np.full(len(x), np.nan), np.full(len(x), np.nan))
+    for part, known in zip(measured, found.measured, strict=True):
+        part[kept] = known[fine]
+    verdicts: list[AnswerOutcome | None] = [None] * len(x)
+    factorisations = np.zeros(len(x), dtype=np.int64)
+    left = np.concatenate([inside[~fine], np.flatnonzero(outside)])
+    if len(left) and driver.rowwise.available:
+        starts = _starts(driver, x, belief, found, ~fine, outside)
+        verdicts, factorisations = _solve(driver, x, left, starts, point)
+        level[[i for i in left if verdicts[i] is None]] = "solver"
+    elif len(left):  # nobody can solve these: the others have their answers all the same
+        point.y[inside[~fine]] = found.y[~fine]
+        for i in left:
+            verdicts[i] = AnswerOutcome.UNSOLVED
+
+    def duals() -> Duals:
+        every = np.ones(len(kept), dtype=bool)
+        point.duals.put(kept, refine(driver, x[kept], found.state.take(fine), every))
+        return point.duals
+
+    return Climbed(point.y, std, list(rung), verdicts, duals, measured, tuple(level), steps, factorisations)
+
+
+def _starts(driver: Driver, x: Array, belief: Belief, found: Found, unfinished: Mask, outside: Mask) -> Point:
+    """Where the solver begins: the best point met, or the belief with predicted multipliers where that pays."""
+    c = driver.calibration
+    mean = belief.mean[outside] if c.warm else np.full_like(belief.mean[outside], np.nan)
+    state = driver.start(x[outside], mean)
+    left = found.state.take(unfinished)
+    if not c.goes_on:
+        left = left._replace(y=np.full_like(left.y, np.nan))
+    parts = driver.full(left), driver.full(state)
+    joined = [
+        np.concatenate([getattr(p.duals, n) for p in parts])
+        for n in ("equality", "inequality", "lower", "upper")
+    ]
+    return Point(np.concatenate([p.y for p in parts]), Duals(*joined))
+
+
+def difficulty(driver: Driver, x: Array, belief: Belief) -> Array:
+    """How far each belief is from the constraints: the largest violation of its mean, clipped to the bounds."""
+    clipped = np.clip(np.nan_to_num(belief.mean), *driver.problem.limits.usual)
+    return driver.violation(x, clipped)
+
+
+def _solve(
+    driver: Driver, x: Array, rows: NDArray[np.int64], starts: Point | None, into: Point
+) -> tuple[list[AnswerOutcome | None], NDArray[np.int64]]:
+    """The whole solver for some rows; points go `into`, and what became of the others is returned."""
+    verdicts: list[AnswerOutcome | None] = [None] * len(x)
+    iterations = np.zeros(len(x), dtype=np.int64)
+    solved = driver.rowwise.solve(x[rows], starts, thorough=True)
+    into.put(rows, solved.point)
+    iterations[rows] = solved.iterations
+    for row, outcome in zip(rows, solved.outcome, strict=True):
+        if outcome != "OK":
+            infeasible = outcome == "INFEASIBLE"
+            verdicts[row] = AnswerOutcome.INFEASIBLE if infeasible else AnswerOutcome.UNSOLVED
+    return verdicts, iterations
