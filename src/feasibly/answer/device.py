@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.device_belief import mean_on_device
-from feasibly.answer.device_operator import operator_on_device, operators_fit
+from feasibly.answer.device_operator import narrowed, operator_on_device, operators_fit
 from feasibly.answer.driver import Driver
 from feasibly.answer.step import Iteration, State
 from feasibly.arrays import padded
@@ -71,6 +71,7 @@ class DeviceProgram:
         self, driver: Driver, model: Model, box: tuple[Array, Array] | None = None, solver: Any = None
     ) -> None:
         solver = solver or functools.partial(solve_wide, small=fastest())
+        driver = narrowed(driver, model, box)
         self._driver = driver
         self._settings = driver.settings
         self._operators = [
