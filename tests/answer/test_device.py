@@ -105,7 +105,7 @@ def test_sparse_factorisations_become_dense_on_a_device_and_answers_stay(monkeyp
     assert proxy.ladder._program is not None
     shared = np.array([a == b == "shared" for a, b in zip(plain.level, there.level, strict=True)])
     assert shared.mean() > 0.5  # slow rows are given more steps on the processor
-    assert len(proxy.ladder._program._driver.calibration.candidates) < len(proxy.calibration.candidates)
+    assert len(proxy.ladder._program._driver.calibration.candidates) <= len(proxy.calibration.candidates)
     np.testing.assert_allclose(there.objective[shared], plain.objective[shared], rtol=1e-6)
     np.testing.assert_allclose(there.y[shared], plain.y[shared], atol=1e-4)
     assert there.max_equality[shared].max() < 1e-6

@@ -118,7 +118,15 @@ def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> D
     x = low + (high - low) * np.random.default_rng(0).random((DRAWN, len(low)))
     y = model.predict(x).mean
     slack = c.candidates.slack(search, y, np.zeros((DRAWN, search.n_inequalities)))
-    near = slack.min(axis=0) < c.settings.candidate_reach * slack.std(axis=0) + 1e-5
+    errors = driver.covariance.variance
+    off = np.concatenate(
+        in_order(
+            errors[c.candidates.lower], errors[c.candidates.upper], np.zeros(len(c.candidates.inequality))
+        )
+    )
+    # Of case2000's 4941 candidates 761 are kept, and of 192 rows none meets another; without the belief's own errors, one
+    # row in six did.
+    near = slack.min(axis=0) < c.settings.sparse_reach * np.sqrt(slack.var(axis=0) + off) + 1e-5
     near[c.candidates.bounds :] = True
     kept = np.flatnonzero(near | c.base | np.any([centre.lam > 0.0 for centre in c.centres], axis=0))
     parts = c.candidates.split(np.isin(np.arange(len(c.candidates)), kept))
