@@ -124,8 +124,8 @@ def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> D
             errors[c.candidates.lower], errors[c.candidates.upper], np.zeros(len(c.candidates.inequality))
         )
     )
-    # Of case2000's 4941 candidates 761 are kept, and of 192 rows none meets another; without the belief's errors, one row
-    # in six did.
+    # Of case2000's 4941 candidates 761 are kept, and of 192 rows none meets another. Without the belief's errors, one
+    # row in six did.
     near = slack.min(axis=0) < c.settings.sparse_reach * np.sqrt(slack.var(axis=0) + off) + 1e-5
     near[c.candidates.bounds :] = True
     kept = np.flatnonzero(near | c.base | np.any([centre.lam > 0.0 for centre in c.centres], axis=0))
