@@ -115,7 +115,8 @@ class RowSolver:
     ) -> Solved:
         """Solve rows from `starts` (or as labelling does), one after the other, while `go_on()`.
 
-        `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer.
+        `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer
+        and a search for a feasible point has found none.
         """
         solver = self.solver
         point = Point.nothing(self.problem, len(x))

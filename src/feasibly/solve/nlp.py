@@ -144,7 +144,8 @@ class Solver:
         Args:
             x: the input, `(n_inputs,)`.
             start: a point to start from, such as another row's `solution.point`. One that holds NaN is passed over.
-            thorough: start IPOPT cold as well, where everything that starts warm has failed.
+            thorough: start IPOPT cold as well, where everything that starts warm has failed and one search has found no
+                feasible point; where none has failed to, it is started anyhow.
 
         Raises:
             FeasiblyError: `x` or `start` has the wrong length.
@@ -229,7 +230,7 @@ class Solver:
                 if self._centred:
                     yield self._attempted(x, self._interior.solve_guarded(x))
                 yield self._ipopt.attempt("warm", x, nominal)
-        if not thorough:
+        if not thorough and any(checked):
             return
         outcomes = []
         for kind in ("cold", "other") if nominal is not None else ("cold", "raised", "other"):
