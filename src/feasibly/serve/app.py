@@ -63,7 +63,7 @@ def build_app(
         yield
         opening.cancel()
         desk.batcher.stop()
-        await asyncio.to_thread(desk.batcher.join, desk.limits.stopping_seconds)
+        await asyncio.to_thread(desk.close)
 
     app = Starlette(
         routes=[*v2.routes(desk), *plain.routes(desk), *page.routes(desk), Route("/metrics", metrics)],

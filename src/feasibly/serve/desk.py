@@ -35,6 +35,7 @@ class Desk:
         self.stopping = False
         self._opened = False
         self._loading = asyncio.Lock()
+        self._warming: threading.Thread | None = None
 
     async def open(self, failed: Callable[[FeasiblyError], None]) -> None:
         """Load everything named at the start, one after the other; `failed` hears of the first that cannot be."""
@@ -51,6 +52,12 @@ class Desk:
         except Exception as error:
             log.error("a model could not be loaded", exc_info=error)
             failed(FeasiblyError(f"a model could not be loaded: {type(error).__name__}: {error}"))
+
+    def close(self) -> None:
+        """Finish what was taken; and what is being compiled, which would take the interpreter down with it."""
+        self.batcher.join(self.limits.stopping_seconds)
+        if self._warming is not None:
+            self._warming.join(self.limits.stopping_seconds)
 
     def not_ready(self) -> str:
         """Why requests should go elsewhere; empty when they need not."""
@@ -95,7 +102,10 @@ class Desk:
             self.shelf.put(served)
             self.meters.loaded.labels(name).set(1)
             if self.shelf.warms and not served.alone:
-                threading.Thread(target=_warm, args=(served,), name=f"warming {name}", daemon=True).start()
+                self._warming = threading.Thread(
+                    target=_warm, args=(served,), name=f"warming {name}", daemon=True
+                )
+                self._warming.start()
 
     def unload(self, name: str) -> None:
         """Let go of a model."""

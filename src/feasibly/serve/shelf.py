@@ -185,14 +185,9 @@ class Served:
         self.warm_seconds = time.perf_counter() - began
 
     def warm_alone(self) -> None:
-        """Compile what one row alone needs, and use it from then on; and have at hand what solves hard rows."""
+        """Compile what one row alone needs, and use it from then on."""
         self._try_out(1)
         self.alone = True
-        driver = self.proxy.ladder.driver
-        if (
-            self.problem.n_outputs <= driver.settings.timed_outputs
-        ):  # larger ones take long, and hold up everybody
-            driver.rowwise.available  # noqa: B018 - made where it is looked for
 
     def _try_out(self, rows: int) -> None:
         """Once to compile, once to see how long it takes."""
