@@ -31,7 +31,7 @@ second for rows that differ in many places."""
 WORST, WORST_ALONE = 0.03, 0.3
 """A round flips the signs that are wrong by this share of the worst, the second where a row has come to more
 differences than there is room for: most of the others are wrong because of those. Flipping all of them, 41 of 512 rows
-of case500 are unsettled after eight rounds and as many do not fit, instead of 5 and 2; on case2000 one row in sixty did
+of case500 are unsettled after nine rounds and as many do not fit, instead of 5 and 2; on case2000 one row in sixty did
 not fit, for seven to twelve differences."""
 
 
