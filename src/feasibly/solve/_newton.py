@@ -60,6 +60,12 @@ HASTY = Manner(
 )  # fmt: skip
 """For rows that most likely are easy: the least work an iteration; hard rows get stuck at once. Steps below 5 % in
 a row are the sign: with 1 %, a row of 197_snem__sad wandered on and ended at a local optimum 3e-3 % above the other."""
+LARGE = replace(HASTY, short=1e-2, most=3)
+"""The same where there are thousands of outputs: of so many bounds one is always near, and steps are short. On
+case9241_pegase rows that were given up after six iterations, and took IPOPT twenty seconds, converge in two, in 19."""
+FINISHING = replace(LARGE, stiffest=1e8, refined_below=1e-4)
+"""And once such a row is feasible and complementary: what is left is in its multipliers, for rounding. On
+case2869_pegase all rows stood there for thirty iterations."""
 CAREFUL = Manner(
     bold=False, regularisation=1e-7, stiffest=1e8, refined_below=1e-4, short=1e-3, most=3
 )  # fmt: skip

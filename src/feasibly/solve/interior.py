@@ -16,7 +16,7 @@ import casadi
 import numpy as np
 
 from feasibly.problem.point import Point
-from feasibly.solve._newton import CAREFUL, HASTY, WARM, Manner, Newton
+from feasibly.solve._newton import CAREFUL, FINISHING, HASTY, LARGE, WARM, Manner, Newton
 from feasibly.solve.compiled import Compiled
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
@@ -33,6 +33,8 @@ _CENTRES = (3e-3, 0.3)
 _CLIMB = 10.0
 """From one point of the path to a wider one, barriers rise by at most this factor at a time."""
 _MOST_ITERATIONS = 40
+_THOUSANDS = 2500
+"""With so many free outputs a problem is large."""
 _RUNAWAY = 1e12
 _NEARLY = 1e-5
 """Below this error the next iterate should pass, so it is checked before it is worked on."""
@@ -141,7 +143,8 @@ class Interior:
         if not self._centres:
             raise ValueError("there is no centre to start from")
         count = 0
-        for centre, manner in ((self._centres[0], HASTY), (self._centres[-1], CAREFUL)):
+        first = HASTY if len(self.model.free) < _THOUSANDS else LARGE
+        for centre, manner in ((self._centres[0], first), (self._centres[-1], CAREFUL)):
             finish = self._iterate(x, centre, manner)
             count += finish.iterations
             if finish.converged:
@@ -178,6 +181,8 @@ class Interior:
                 if state.s @ state.z <= self._held_up:
                     return acceptable
             nearly = error <= _NEARLY
+            if manner is LARGE and info[1] <= _NEARLY and info[3] <= 2.0 * self._barrier:
+                manner = FINISHING
             short = short + 1 if min(steps) < manner.short else 0
             if short == manner.most:
                 break

@@ -1,0 +1,20 @@
+"""How the interior-point method goes about problems of several sizes."""
+
+import pytest
+
+from feasibly.problem.sampling import sample
+from feasibly.solve import interior, solve
+from tests.problems import make
+
+
+@pytest.mark.parametrize("name", ["grid6", "nonconvex", "toy"])
+def test_large_problems_are_solved_in_their_own_manner_to_the_same_optimum(name, monkeypatch):
+    problem = make(name)
+    x = sample(problem, 6, seed=3)
+    usual = solve(problem, x)
+    monkeypatch.setattr(interior, "_THOUSANDS", 0)
+    large = solve(problem, x)
+    assert [one.outcome for one in large] == [one.outcome for one in usual]
+    for one, other in zip(large, usual, strict=True):
+        if one.outcome.ok:
+            assert one.objective == pytest.approx(other.objective, rel=1e-7)
