@@ -40,4 +40,4 @@ def score(residuals: Array) -> float:
     The logarithm matters. An output that sits at its bound varies by solver noise alone; standardised, it cannot be
     predicted by anything, and in a plain mean square it would drown the outputs that can.
     """
-    return float(np.mean(np.log(np.mean(residuals**2, axis=0) + 1e-24)))
+    return float(np.mean(np.log(np.mean(residuals**2, axis=0) + 1e-24))) if residuals.size else 0.0
