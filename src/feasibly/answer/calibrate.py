@@ -302,7 +302,9 @@ def _priced(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -
         score = float(np.mean(np.minimum(tried.violation(labels.x[some], found.y), 1.0)) + np.mean(gap))
         if calibration.switches:  # some rows run away whatever the price: how far says nothing
             score = float(np.mean(~found.converged) + np.mean(np.where(found.converged, gap, 0.0)))
-        if score < best_score:
+        # A firm belief costs gap, and has to bring many more rows.
+        margin = calibration.settings.switched_margin if tau == calibration.settings.switched_price else 0.0
+        if score < best_score - margin:
             best, best_score = tried, score
         # A large problem has no time for more than one that serves.
         if score < 1e-6 or (calibration.sparse and found.converged.mean() > 0.9):
