@@ -48,12 +48,7 @@ def input_derivatives(
 ) -> tuple[Any, Any]:
     """How the Lagrangian's gradient (over all outputs) and the rows (equalities first) move with the input.
 
-    Args:
-        model: whose.
-        x: the input.
-        y: the decisions.
-        equality: multipliers of the equalities.
-        inequality: of the inequalities.
+    The arguments are those of `sparse_derivatives`.
     """
     sizes = len(y), len(x), model.n_equalities, model.n_inequalities
     symbols = [casadi.SX.sym(name, size) for name, size in zip(("y", "x", "nu", "z"), sizes, strict=True)]
