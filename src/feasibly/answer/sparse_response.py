@@ -19,12 +19,12 @@ def sparse_response(rowwise: RowSolver, operator: SparseOperator) -> SparseLaw:
     at_lower, at_upper, among = candidates.split(operator.base)
     inequality = np.zeros(model.n_inequalities)
     inequality[candidates.inequality] = candidates.split(centre.lam)[2]
-    slope, rows = input_derivatives(model, centre.x, centre.y, centre.equality, inequality)
+    slope, balance, limits = input_derivatives(model, centre.x, centre.y, centre.equality, inequality)
     inputs = len(centre.x)
     # No input moves a bound.
     low, high = (scipy.sparse.csr_matrix((int(at.sum()), inputs)) for at in (at_lower, at_upper))
-    watched = in_order(low, high, rows[model.n_equalities + candidates.inequality[among]])
-    moves = scipy.sparse.vstack([slope[free], rows[: model.n_equalities], *watched], format="csc")
+    watched = in_order(low, high, limits[candidates.inequality[among]])
+    moves = scipy.sparse.vstack([slope, balance, *watched], format="csc")
     return SparseLaw(
         x0=centre.x,
         y0=centre.y,

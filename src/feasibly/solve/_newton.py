@@ -120,7 +120,7 @@ class Newton:
         )
         slack = casadi.fmax(s, z / stiffest)
         ratio = z / slack
-        matrix = self._matrix(hessian, equality_jacobian, jacobian, ratio, regularisation + shift)
+        matrix = self.matrix(hessian, equality_jacobian, jacobian, ratio, regularisation + shift)
         factors = casadi.Linsol("newton", "ldl", matrix.sparsity())
 
         def solve(target: Any) -> tuple[Any, Any, Any, Any]:
@@ -222,7 +222,8 @@ class Newton:
             casadi.mmax(casadi.fabs(slope)) / weight, infeasible, casadi.mmax(s * z) / weight
         )
 
-    def _matrix(self, hessian: Any, equality_jacobian: Any, jacobian: Any, ratio: Any, diagonal: Any) -> Any:
+    def matrix(self, hessian: Any, equality_jacobian: Any, jacobian: Any, ratio: Any, diagonal: Any) -> Any:
+        """`[H + A' diag(ratio) A + diagonal, J'; J, 0]`, barely regularised."""
         pattern = jacobian.sparsity()
         weighted = (
             type(jacobian)(pattern, casadi.vec(jacobian.nz[:]) * ratio[pattern.row(), 0])

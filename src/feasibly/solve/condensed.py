@@ -85,9 +85,9 @@ class Condensed:
         limits = casadi.vertcat(
             inequality, -picker(newton.below, n), picker(newton.above, n), casadi.DM(newton.padding, n)
         )
-        pull, shift, tightening = (casadi.mtimes(part, along) for part in self._input_slopes()(y, x, nu, z))
+        pull, shift, tightening = (casadi.mtimes(part, along) for part in model.moves(y, x, nu, z))
         tightening = casadi.vertcat(tightening, casadi.DM.zeros(rows - ni, width))
-        matrix = newton._matrix(hessian, equality, limits, ratio, _REGULARISATION)
+        matrix = newton.matrix(hessian, equality, limits, ratio, _REGULARISATION)
         factors = casadi.Linsol("sensitivity", "ldl", matrix.sparsity())
         ratios, gives = casadi.repmat(ratio, 1, width), casadi.repmat(give, 1, width)
 
@@ -116,15 +116,6 @@ class Condensed:
         )
         outputs = [casadi.densify(part) for part in (moved[0], moved[1], moved[2][:ni, :])]
         return casadi.Function("sensitivity", [*symbols, along], [*outputs, off])
-
-    def _input_slopes(self) -> Any:
-        """`(y, x, nu, z) ->` how the Lagrangian's gradient, equalities and inequalities move with the input."""
-        model = self.model
-        sizes = self._newton.n, len(model.nominal), model.n_equalities, model.n_inequalities
-        symbols = [casadi.SX.sym(name, size) for name, size in zip(("y", "x", "nu", "z"), sizes, strict=True)]
-        _, equality, inequality, slope = model.slim(*symbols)
-        slopes = [casadi.jacobian(part, symbols[1]) for part in (slope, equality, inequality)]
-        return casadi.Function("input_slopes", symbols, slopes)
 
 
 def _largest(matrix: Any) -> Any:

@@ -85,6 +85,15 @@ class Model:
         return casadi.Function("full", symbols, [*self._scaled(found, alive), *jacobians, curvature])
 
     @functools.cached_property
+    def moves(self) -> Any:
+        """`(free y, x, nu, z) ->` how the Lagrangian's gradient, equalities and inequalities move with x, scaled."""
+        sizes = len(self.free), len(self.nominal), self.n_equalities, self.n_inequalities
+        symbols = [casadi.SX.sym(name, size) for name, size in zip(("y", "x", "nu", "z"), sizes, strict=True)]
+        _, equality, inequality, slope = self.slim(*symbols)
+        slopes = [casadi.jacobian(part, symbols[1]) for part in (slope, equality, inequality)]
+        return casadi.Function("moves", symbols, slopes)
+
+    @functools.cached_property
     def fixed(self) -> Any:
         """`(y, x, nu, z) ->` the scaled Lagrangian's gradient over the outputs that cannot vary."""
         y = casadi.MX.sym("y", len(self.lower))

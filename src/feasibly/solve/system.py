@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import casadi
 import numpy as np
 import scipy.sparse
 
@@ -45,15 +44,20 @@ def sparse_derivatives(
 
 def input_derivatives(
     model: Model, x: Array, y: Array, equality: Array, inequality: Array
-) -> tuple[Any, Any]:
-    """How the Lagrangian's gradient (over all outputs) and the rows (equalities first) move with the input.
+) -> tuple[Any, Any, Any]:
+    """How the Lagrangian's gradient (over the free outputs), equalities and inequalities move with the input.
 
     The arguments are those of `sparse_derivatives`.
     """
-    sizes = len(y), len(x), model.n_equalities, model.n_inequalities
-    symbols = [casadi.SX.sym(name, size) for name, size in zip(("y", "x", "nu", "z"), sizes, strict=True)]
-    at_y, at_x, nu, z = symbols
-    _, rows, slope = model.thin(at_y, model.copies(at_y), at_x, 1.0, nu, z)
-    moves = casadi.Function("moves", symbols, [casadi.jacobian(part, at_x) for part in (slope, rows)])
-    found = moves(y, x, equality, inequality)
-    return found[0].sparse().tocsr(), found[1].sparse().tocsr()
+    unit = model.objective_scale
+    parts = model.moves(
+        y[model.free], x, equality * unit / model.equality_scale, inequality * unit / model.inequality_scale
+    )
+    slope, *rows = (part.sparse().tocsr() for part in parts)
+    scales = model.equality_scale, model.inequality_scale
+    return slope / unit, *(_divided(part, scale) for part, scale in zip(rows, scales, strict=True))
+
+
+def _divided(matrix: Any, scale: Array) -> Any:
+    """A sparse matrix with its rows divided."""
+    return scipy.sparse.diags(1.0 / scale) @ matrix if len(scale) else matrix
