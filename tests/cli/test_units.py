@@ -144,6 +144,19 @@ def test_a_template_of_a_file_with_costs_holds_them(tmp_path: Path) -> None:
     assert again.exit_code == 2
 
 
+def test_concave_costs_are_told_of_by_every_command(tmp_path: Path) -> None:
+    path, costs = GRID3.write(tmp_path / "grid.m"), tmp_path / "costs.csv"
+    costs.write_text("generator,c2,c1,c0\n1,-0.02,20,0\n2,0,30,5\n")
+    shown = CliRunner().invoke(app, ["case", str(path), "--costs", str(costs)])
+    words = ["label", str(path), "--costs", str(costs), "--count", "2", "--jobs", "1", "--out"]
+    labelled = CliRunner().invoke(app, [*words, str(tmp_path / "data")])
+    for done in (shown, labelled):
+        assert done.exit_code == 0, done.output
+        said = " ".join((done.stdout + done.stderr).split())
+        assert "generator 1 (bus 1): the cost is concave" in said
+    assert "concave" not in CliRunner().invoke(app, ["case", str(path)]).output
+
+
 def test_predict_never_replaces_its_input(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     made = CliRunner().invoke(app, ["inputs", str(home / "model"), "--out", str(path), "--count", "2"])

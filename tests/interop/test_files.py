@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
+from feasibly.problem.errors import GridWarning
 from feasibly.problem.families import grid_of
 from tests.interop.nets import many_kinds, two_bus
 
@@ -147,3 +148,17 @@ def test_a_pypsa_folder_is_the_network(tmp_path: Path) -> None:
         fb.load_problem(tmp_path / "pair")
     with pytest.raises(fb.FeasiblyError, match="slack_voltage is for pandapower"):
         fb.load_problem("nonconvex:10,4,6", slack_voltage="free")
+
+
+def test_concave_costs_are_told_of_by_element(tmp_path: Path) -> None:
+    """pandapower turns the cost of a load round: a convex one in its table is concave in the dispatch."""
+    net = two_bus()
+    net.poly_cost.loc[0, "cp2_eur_per_mw2"] = -0.01
+    load = pp.create_load(
+        net, 1, 2.0, 0.5, controllable=True, min_p_mw=0.0, max_p_mw=3.0, min_q_mvar=0.0, max_q_mvar=1.0
+    )
+    pp.create_poly_cost(net, load, "load", cp1_eur_per_mw=-2.0, cp2_eur_per_mw2=0.1)
+    with pytest.warns(GridWarning, match="ext_grid 0, load 1: the cost is concave"):
+        fb.from_pandapower(net)
+    with pytest.warns(GridWarning, match="ext_grid 0, load 1: the cost is concave"):
+        fb.load_problem(_written(net, tmp_path / "two.json"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
+from feasibly.problem.errors import GridWarning
 from feasibly.problem.families import grid_of
 
 pypsa = pytest.importorskip("pypsa")
@@ -227,3 +228,10 @@ def test_another_network_is_not_written_to() -> None:
     network.lines.loc["ab", "x"] = 30.0
     with pytest.raises(fb.ProblemError, match="differs"):
         _write(answer, network, 0)
+
+
+def test_concave_costs_are_told_of_by_generator() -> None:
+    network = _network()
+    network.generators.loc["far", "marginal_cost_quadratic"] = -0.01
+    with pytest.warns(GridWarning, match="Generator far: the cost is concave"):
+        fb.from_pypsa(network)

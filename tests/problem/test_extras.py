@@ -253,3 +253,33 @@ def test_three_windings_are_a_star() -> None:
 
 def test_six_buses_are_no_different(tmp_path: Path) -> None:
     assert read_grid(GRID6.write(tmp_path / "grid.json")).extras is None
+
+
+@pytest.mark.parametrize(
+    ("gencost", "named"),
+    [
+        ([[2, 0, 0, 3, -0.01, 20, 0], [2, 0, 0, 3, 0.01, 20, 0]], r"generator 1 \(bus \d\): the cost is concave"),
+        ([[2, 0, 0, 3, -0.01, 20, 0], [2, 0, 0, 3, -1e-3, 5, 0]], r"generator 1 \(bus \d\), generator \d \(bus 3\): "),
+        ([[2, 0, 0, 3, -1e-9, 20, 0], [2, 0, 0, 3, 0.0, 20, 0]], ""),
+        (
+            [[2, 0, 0, 3, 0.01, 20, 0]] * 2 + [[2, 0, 0, 3, 0, 0, 0], [2, 0, 0, 3, -0.1, 0, 0]],
+            r"generator \d \(bus 3\), reactive power: the cost is concave",
+        ),
+    ],
+    ids=["one", "two", "rounding", "reactive"],
+)  # fmt: skip
+def test_concave_costs_are_told_of_by_generator(
+    gencost: list[list[float]], named: str, tmp_path: Path
+) -> None:
+    """They are solved, and what is found may be one optimum among several: nothing to keep quiet about."""
+    grid = read_grid(replace(GRID3, gencost=gencost).write(tmp_path / "grid.m"))
+    assert len(grid.warnings) == bool(named)
+    if named:
+        with pytest.warns(GridWarning, match=named + ".*may be local"):
+            _load(replace(GRID3, gencost=gencost), tmp_path)
+
+
+def test_a_generator_that_cannot_move_may_have_any_cost(tmp_path: Path) -> None:
+    held = replace(GRID3, gencost=[[2, 0, 0, 3, -0.01, 20, 0], [2, 0, 0, 3, 0.01, 20, 0]])
+    most = float(held.gen[0, 8])
+    assert read_grid(held.edited(gen=(0, 9, most)).write(tmp_path / "grid.m")).warnings == ()

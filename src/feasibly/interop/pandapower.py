@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.interop._pandapower_case import Case, check_net, convert, left_out
-from feasibly.interop._pandapower_costs import join_dc_lines, open_limits, read_costs
+from feasibly.interop._pandapower_costs import dc_ends, join_dc_lines, open_limits, read_costs
 from feasibly.problem._costs import Costs, prices
 from feasibly.problem._gather import Gathering
 from feasibly.problem.acopf import SPREAD, acopf
@@ -81,6 +81,7 @@ def from_pandapower(
         net, slack_voltage=slack_voltage, flow_limit=flow_limit, dc_lines=dc_lines, costs=costs, ignore=ignore,
         name=name,
     )  # fmt: skip
+    grid.tell()
     return acopf(grid, spread=spread)
 
 
@@ -196,7 +197,12 @@ def build_grid(
     arrays["gs"], arrays["bs"] = bus[shunted, idx_bus.GS] / base, bus[shunted, idx_bus.BS] / base
     extras = beyond.finish()
     grid = Grid.from_arrays(name, base, arrays | ({} if extras is None else extras.arrays()))
-    object.__setattr__(grid, "warnings", tuple(warnings))
+    limits = zip(open_limits(gen[:, idx_gen.PMIN]), open_limits(gen[:, idx_gen.PMAX]), strict=True)
+    lines = {("gen", ends[1]): ("dcline", line) for line, ends in dc_ends(case).items()}
+    for key, (c2, c1, _), span in zip(case.generators, cost.tolist(), limits, strict=True):
+        table, index = lines.get(key, key)
+        beyond.curvature(f"{table} {index}", c2, c1, span)
+    object.__setattr__(grid, "warnings", (*warnings, *beyond.notes()))
     return grid
 
 

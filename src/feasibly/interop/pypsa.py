@@ -7,7 +7,7 @@ and limits are those of its optimisation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ def from_pypsa(
     grid = read_pypsa(
         network, snapshot=snapshot, voltage=voltage, power_factor=power_factor, base_mva=base_mva, name=name
     )
+    grid.tell()
     return acopf(grid, spread=spread)
 
 
@@ -167,7 +168,10 @@ def read_pypsa(
     }
     extras = beyond.finish()
     arrays |= branches.arrays | ({} if extras is None else extras.arrays())
-    return Grid.from_arrays(title, base_mva, arrays)
+    grid = Grid.from_arrays(title, base_mva, arrays)
+    for i, generator in enumerate(generators.index):
+        beyond.curvature(f"Generator {generator}", cost[i, 0], cost[i, 1], (pmin[i], pmax[i]))
+    return replace(grid, warnings=tuple(beyond.notes()))
 
 
 def check_network(network: Any, snapshot: Any) -> Any:

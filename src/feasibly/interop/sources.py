@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from feasibly.problem._costs import Costs
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.drawing import Draws
-from feasibly.problem.errors import FeasiblyError, GridWarning
+from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.grid import Grid
 
 
@@ -75,8 +74,7 @@ def load_problem(
         return families.load_problem(
             source, costs=costs, ignore=ignore, dc_lines=dc_lines, spread=spread, seed=seed, vary=vary, draws=draws
         )  # fmt: skip
-    for note in grid.warnings:
-        warnings.warn(f"{grid.name}: {note}", GridWarning, stacklevel=2)
+    grid.tell()
     return acopf(grid, spread=spread, vary=vary, draws=draws)
 
 

@@ -49,6 +49,7 @@ class LinearModel(Model):
     covariance: Covariance
     penalty: float
 
+    @np.errstate(over="ignore", invalid="ignore")  # numbers that large are named as out of range
     def predict(self, x: Array) -> Belief:
         """The mean, and a standard deviation that grows with the leverage of the row."""
         scaled = self.inputs.apply(x)

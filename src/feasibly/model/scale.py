@@ -29,6 +29,7 @@ class Scale:
         std = np.std(values, axis=0)
         return Scale(np.mean(values, axis=0), np.where(std < floor, 1.0, std))
 
+    @np.errstate(over="ignore")  # numbers that large are named as out of range
     def apply(self, values: Array) -> Array:
         """To standard units."""
         return np.asarray((values - self.mean) / self.std)

@@ -34,6 +34,7 @@ class Gathering:
         self.equal: list[tuple[str, int, dict[Any, float], float]] = []
         self.less: list[tuple[str, int, dict[Any, float], float]] = []
         self.discs: list[tuple[Any, Any, float, int]] = []
+        self.bent: list[str] = []
 
     def variable(self, block: str, number: int, low: float, high: float, start: float | None = None) -> Any:
         """A further output; what comes back stands for it in rows."""
@@ -209,7 +210,26 @@ class Gathering:
             faults.append(Fault(where, f"has a {what}cost of a degree above 2, which is not modelled"))
         else:
             c2, c1, c0 = [0.0] * (3 - len(terms[-3:])) + terms[-3:]
+            self.curvature(f"{where}, {what}".rstrip(", "), c2, c1, (span[0] * base, span[1] * base))
             self.prices.append((variable, c2 * base**2, c1 * base, c0))
+
+    def curvature(self, where: str, c2: float, c1: float, span: tuple[float, float]) -> None:
+        """Keep in mind whose cost gets flatter as it makes more, by more than rounding explains; MW."""
+        if c2 < 0.0 and span[0] < span[1]:
+            fall = -2.0 * c2 * (span[1] - span[0])
+            if not np.isfinite(fall) or fall > ROUNDING * max(abs(2.0 * c2 * end + c1) for end in span):
+                self.bent.append(where)
+
+    def notes(self) -> list[str]:
+        """What a reader should know of the costs; empty for most grids."""
+        if not self.bent:
+            return []
+        listed = ", ".join(self.bent[:NAMED]) + (
+            f" and {len(self.bent) - NAMED} more" if len(self.bent) > NAMED else ""
+        )
+        return [
+            f"{listed}: the cost is concave (c2 is negative), so that an optimum that is found may be local"
+        ]
 
     def corners(
         self,
@@ -242,6 +262,8 @@ class Gathering:
             )
 
 
+NAMED = 8
+"""So many elements are named in a note; how many more there are is said."""
 ROUNDING = 1e-5
 """A slope may fall by so much of the largest one, as points of few digits make it; the fall is then left out."""
 

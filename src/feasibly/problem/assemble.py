@@ -106,6 +106,8 @@ def assemble(
         gathering.generators(generators, faults, matpower=matpower, reactive=costs is None)
         if getattr(network, "linear", None) is not None:
             network.linear.join(gathering, generators, branches, place, faults)
+        for (row, g), (c2, c1, _) in zip(generators, given.tolist(), strict=True):
+            gathering.curvature(f"generator {row} (bus {g['bus']})", c2, c1, (g["pmin"], g["pmax"]))
     for i in bent:
         row, g = generators[i]
         found = corners(g["cost"], "cost", f"generator {row} (bus {g['bus']})", faults)
@@ -166,7 +168,7 @@ def assemble(
     }
     arrays |= {key: column(generators, key, base) for key in ("pmin", "pmax", "qmin", "qmax")}
     grid = Grid.from_arrays(name, base, arrays)
-    return replace(grid, warnings=tuple(warnings), extras=gathering.finish())
+    return replace(grid, warnings=(*warnings, *gathering.notes()), extras=gathering.finish())
 
 
 def _active(element: Element) -> bool:

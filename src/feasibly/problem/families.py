@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from feasibly.problem._costs import Costs
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.drawing import Draws, check_vary
-from feasibly.problem.errors import FeasiblyError, GridWarning
+from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.grid import Grid
 from feasibly.problem.nonconvex import nonconvex
 from feasibly.problem.read import read_grid
@@ -34,8 +33,7 @@ def load_problem(
     text = os.fspath(source)
     if not text.startswith("nonconvex:"):
         grid = read_grid(text, costs=costs, ignore=ignore, dc_lines=dc_lines)
-        for note in grid.warnings:
-            warnings.warn(f"{grid.name}: {note}", GridWarning, stacklevel=2)
+        grid.tell()
         return acopf(grid, spread=spread, vary=vary, draws=draws)
     if check_vary(vary) != ("load",) or draws is not None:
         raise FeasiblyError(f"vary and draws are for grids; {text} has inputs of one kind")

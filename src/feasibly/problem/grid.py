@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.problem.errors import GridWarning
 from feasibly.problem.extras import Extras
 
 Floats = NDArray[np.float64]
@@ -87,6 +89,11 @@ class Grid:
     def n_loads(self) -> int:
         """Loads, several at one bus counted each."""
         return len(self.load_bus)
+
+    def tell(self) -> None:
+        """Warn of everything that the reader of its file should know."""
+        for note in self.warnings:
+            warnings.warn(f"{self.name}: {note}", GridWarning, stacklevel=3)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Every array by name, for storing; `from_arrays` is the way back."""
