@@ -141,6 +141,39 @@ def test_a_damaged_provenance_is_named(store: Path, name: str, value: object) ->
         Dataset.open(store)
 
 
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        ("problem", "family", None),
+        ("problem", "family", []),
+        ("problem", "name", 3),
+        ("problem", "fingerprint", None),
+        ("", "problem", None),
+        ("", "provenance", None),
+        ("", "block", None),
+        ("", "block", 0),
+        ("", "block", "64"),
+    ],
+)
+def test_a_damaged_header_is_named(store: Path, where: str, name: str, value: object) -> None:
+    """Found by fuzzing: a name of an entry with another letter, which is an entry less; `None` takes it away."""
+    root = store / "zarr.json"
+    document = json.loads(root.read_text())
+    entries = document["attributes"][where] if where else document["attributes"]
+    entries.pop(name)
+    if value is not None:
+        entries[name] = value
+    root.write_text(json.dumps(document))
+    with pytest.raises(StoreError, match=f"is damaged: its zarr.json has no sound {name}"):
+        Dataset.open(store)
+
+
+def test_a_header_nested_too_deep_is_damaged(store: Path) -> None:
+    (store / "zarr.json").write_text('{"attributes": ' + "[" * 100_000)
+    with pytest.raises(StoreError, match=r"damaged: its zarr\.json cannot be read"):
+        Dataset.open(store)
+
+
 def test_a_newer_format_says_so(store: Path) -> None:
     root = store / "zarr.json"
     document = json.loads(root.read_text())

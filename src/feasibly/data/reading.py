@@ -42,7 +42,7 @@ def read_attributes(path: Path) -> dict[str, Any]:
     try:
         attributes = json.loads(root.read_text(encoding="utf-8"))["attributes"]
         stored, version = attributes.get("format"), attributes.get("format_version")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StoreError(f"{path} is damaged: its {ROOT} cannot be read") from None
     if stored != FORMAT:
         raise StoreError(f"{path} is a Zarr store, but not a dataset of feasibly")
@@ -51,7 +51,25 @@ def read_attributes(path: Path) -> dict[str, Any]:
             f"{path} was written in format {version} by a newer feasibly and this one reads up to "
             f"{FORMAT_VERSION}; upgrade feasibly"
         )
+    wrong = _wrong(attributes)
+    if wrong:
+        raise StoreError(
+            f"{path} is damaged: its {ROOT} has no sound {wrong}; fetch another copy, or label again"
+        )
     return dict(attributes)
+
+
+def _wrong(attributes: Mapping[str, Any]) -> str:
+    """What is missing in the attributes, or not what it should be; empty where all is well."""
+    block, problem = attributes.get("block"), attributes.get("problem")
+    if not isinstance(block, int) or isinstance(block, bool) or block < 1:
+        return "block"
+    if not isinstance(problem, Mapping):
+        return "problem"
+    for key, kinds in (("name", str), ("fingerprint", str), ("family", Mapping | None)):
+        if key not in problem or not isinstance(problem[key], kinds):
+            return f"{key} of the problem"
+    return "" if "provenance" in attributes else "provenance"
 
 
 def open_frame(path: Path) -> xr.Dataset:
