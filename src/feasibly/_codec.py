@@ -24,7 +24,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -59,6 +59,7 @@ class _Entry:
     kind: type
     shapes: Mapping[str, str] = field(default_factory=dict)
     indices: Mapping[str, str] = field(default_factory=dict)
+    retired: frozenset[str] = frozenset()
 
 
 _ENTRIES: dict[str, _Entry] = {}
@@ -66,7 +67,11 @@ _NAMES: dict[type, str] = {}
 
 
 def record(
-    name: str, *, shapes: Mapping[str, str] | None = None, indices: Mapping[str, str] | None = None
+    name: str,
+    *,
+    shapes: Mapping[str, str] | None = None,
+    indices: Mapping[str, str] | None = None,
+    retired: Iterable[str] = (),
 ) -> Callable[[type[T]], type[T]]:
     """Register a class of records under a name that files use.
 
@@ -77,12 +82,13 @@ def record(
             `covariance.diagonal`; of every member of a tuple, `centres.*.x`, of the first, `centres.0.x`.
         indices: arrays of whole numbers by field, and the word whose length they have to stay below; the word's
             length is that in `shapes`, or among the `sizes` given to `unpack`.
+        retired: fields that files of earlier versions have and nothing needs any more.
     """
 
     def register(kind: type[T]) -> type[T]:
         if name in _ENTRIES and _ENTRIES[name].kind.__qualname__ != kind.__qualname__:
             raise ValueError(f"a record {name!r} is registered already")
-        _ENTRIES[name] = _Entry(kind, dict(shapes or {}), dict(indices or {}))
+        _ENTRIES[name] = _Entry(kind, dict(shapes or {}), dict(indices or {}), frozenset(retired))
         _NAMES[kind] = name
         return kind
 
@@ -240,6 +246,7 @@ def _build(name: Any, parts: dict[str, Any], sizes: Mapping[str, int], where: st
     if entry is None:
         raise CodecError(f"{place} is a record of the kind {name!r}, which this version does not know")
     known = _fields(entry.kind)
+    parts = {key: value for key, value in parts.items() if key not in entry.retired}
     unknown = [key for key in parts if key not in known]
     if unknown:
         raise CodecError(f"{place} ({name}) has a field {unknown[0]!r}, which this version does not know")

@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.driver import Driver
+from feasibly.answer.rowwise import Solved
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, SHARED_ONLY
+from feasibly.problem.point import Point
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, until: float = np.inf) -> Driver:
@@ -42,22 +46,19 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
         left[done.place + 1 :] = done.left
     left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
     straight = quick = slow = settings.warm_share * seconds
-    warm, goes_on, plain, solvable = True, True, seconds, 1.0
+    warm, goes_on, label, solvable = True, True, seconds, 1.0
     timed = len(driver.search.lower) <= settings.timed_outputs
     if timed and driver.rowwise.available:  # which builds the solver, before it is timed
         times = _row_by_row(driver, x, mean, seconds, until)
         if not len(times.solved):
             return _untimed(driver)
-        served = found.converged[: len(times.solved)]
+        served = found.converged[times.rows]
         solved = times.solved | served
         if solved.any():
             # Rows without a solution cost the same whatever is done first, and would drown the rest.
             solvable, hard = float(solved.mean()), solved & ~served
             left = left - left[-1] + round(float(hard.mean()) * rows)
-            plain, warm = (
-                float(times.plain[solved].mean()),
-                bool(times.warm[solved].mean() < times.plain[solved].mean() and not times.worse.any()),
-            )
+            warm = bool(times.warm[solved].mean() < times.plain[solved].mean() and not times.worse.any())
             straight = float((times.warm if warm else times.plain)[solved].mean())
             # What shared operators do not reach is hard for the solver too, and may be harder from where they left it.
             quick = _mean(times.after[solved & served], straight)
@@ -65,6 +66,7 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
                 afresh := _mean(times.plain[hard], straight), after := _mean(times.after[hard], straight)
             )
             goes_on = after <= afresh
+        label = times.label
     whole = taken + left[-1] * slow + (left - left[-1]) * quick
     whole[0] = left[0] * straight
     best = int(np.argmin(whole))
@@ -75,7 +77,7 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
     reached = float(np.clip(1.0 - left[-1] / count, 0.0, 1.0))
     chosen = replace(
         calibration, worthwhile_passes=most, confirms=confirms, warm=warm, goes_on=goes_on, reached=reached,
-        row_seconds=float(whole[best] / count), solving_seconds=plain,
+        row_seconds=float(whole[best] / count), solving_seconds=label,
     )  # fmt: skip
     return driver.having(chosen)
 
@@ -125,41 +127,50 @@ class Timed(NamedTuple):
     """From what is believed."""
     after: Array
     """From where one shared pass has left it; NaN where that was the answer."""
-    solved: NDArray[np.bool_]
-    worse: NDArray[np.bool_]
+    solved: Mask
+    worse: Mask
     """Where there are several local optima, a belief may lead to a worse one than the nominal solution does."""
+    rows: Ints
+    """Which rows these are."""
+    label: float
+    """What solving a row for a label takes."""
 
 
 def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: float) -> Timed:
     """The same rows from each start, so that what one row happens to cost counts alike for all of them."""
-    s = driver.settings
-    fewest, most = s.timed_solves
+    s, rowwise = driver.settings, driver.rowwise
+    until = min(until, time.monotonic() + rowwise.ready_seconds + 4.0 * s.timed_seconds)
+    at_once = time.monotonic() + rowwise.ready_seconds < until and rowwise.batch is not None
+    fewest, most = s.timed_together if at_once else s.timed_solves
     count = min(int(np.clip(s.timed_seconds / max(usual, 1e-9), fewest, most)), len(x))
     x, mean = x[:count], mean[:count]
     one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1)).run(x, mean, CONDITIONED[:-1])
     starts = None, driver.full(driver.start(x, mean)), driver.full(one_pass.state)
+
+    def timed(start: Point | None, rows: Ints) -> Solved:
+        own = None if start is None else start.take(rows)
+        late = time.monotonic  # what is not begun by then does not count
+        return rowwise.solve(x[rows], own, thorough=False, go_on=lambda: late() < until, at_once=at_once)
+
+    every = np.arange(count)
+    timed(None, every)  # builds what is built on first use
+    alone = every[: s.timed_solves[0]]
+    solving = rowwise.solve(
+        x[alone], None, thorough=False, go_on=lambda: time.monotonic() < until, at_once=False
+    )
     seconds, costs = np.full((3, count), np.nan), np.full((3, count), np.nan)
-    driver.rowwise.solve(x[:1], None, thorough=False)  # builds what is built on first use
-    began = time.monotonic()
-    done = 0
-    for i in range(count):
-        late = time.monotonic() > until or (i >= fewest and time.monotonic() - began > s.timed_seconds * 3)
-        if late:
-            break
-        for k, start in enumerate(starts):
-            if k == 2 and one_pass.converged[i]:
-                continue
-            at = None if start is None else start.take(np.array([i]))
-            # What takes unusually long may have built something that the next row will find.
-            for _ in range(2):
-                clock = time.process_time()
-                solved = driver.rowwise.solve(x[i : i + 1], at, thorough=False)
-                seconds[k, i] = np.fmin(seconds[k, i], time.process_time() - clock)
-                if seconds[k, i] < s.unusual * usual:
-                    break
-            if solved.ok[0]:
-                costs[k, i] = driver.problem.objectives(x[i : i + 1], solved.point.y)[0]
-        done = i + 1
-    (plain, warm, after), costs = seconds[:, :done], costs[:, :done]
+    for k, start in enumerate(starts):
+        rows = every if k < 2 else every[~one_pass.converged]
+        if not len(rows):
+            continue
+        found = timed(start, rows)
+        finished = np.array([outcome != "TIME_LIMIT" for outcome in found.outcome])
+        seconds[k, rows[finished]] = found.seconds[finished]
+        ok = rows[found.ok]
+        if len(ok):
+            costs[k, ok] = driver.problem.objectives(x[ok], found.point.y[found.ok])
+    done = np.isfinite(seconds[:2]).all(axis=0)
+    (plain, warm, after), costs = seconds[:, done], costs[:, done]
     worse = costs[1] - costs[0] > s.local_optimum * np.abs(costs[0])
-    return Timed(plain, warm, after, np.isfinite(costs[:2]).any(axis=0), worse)
+    label = float(solving.seconds[solving.ok].mean()) if solving.ok.any() else usual
+    return Timed(plain, warm, after, np.isfinite(costs[:2]).any(axis=0), worse, np.flatnonzero(done), label)

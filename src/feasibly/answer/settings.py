@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from feasibly._codec import record
 
 
-@record("settings")
+@record("settings", retired=("unusual",))
 @dataclass(frozen=True)
 class Settings:
     """How rows are iterated, when they count as converged, and when they are handed on."""
@@ -141,11 +141,10 @@ class Settings:
     """Labels that passes are timed on."""
     timed_solves: tuple[int, int] = (8, 24)
     """At least and at most so many rows the row-wise solver is timed on, and within that"""
+    timed_together: tuple[int, int] = (32, 64)
+    """The same where rows are solved many at once, and within"""
     timed_seconds: float = 2.0
     """so many seconds' worth."""
-    unusual: float = 3.0
-    """A row that takes more than so many times what is usual is timed again: the first of case24_ieee_rts to need IPOPT
-    took forty times as long, for IPOPT had to be built."""
     local_optimum: float = 1e-6
     """A cost that is higher by more than this share belongs to another local optimum."""
     timed_outputs: int = 3000

@@ -10,7 +10,7 @@ and the last two are eliminated, which leaves the matrix `[H + A' (z/s) A, J'; J
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
 
-_DUAL_REGULARISATION = 1e-8
+DUAL_REGULARISATION = 1e-8
 """It keeps the factorisation alive where rows depend on each other, and is too small to slow Newton's method down."""
 
 
@@ -82,10 +82,16 @@ class Newton:
     Attributes:
         below, above: free outputs with a finite lower or upper bound.
         rows: inequalities and bounds together; one that always holds stands in for none.
+        largest, total: how the entries of a column come down to one.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: Model,
+        largest: Callable[[Any], Any] = casadi.mmax,
+        total: Callable[[Any], Any] = casadi.sum1,
+    ) -> None:
+        self.model, self.largest, self.total = model, largest, total
         lower, upper = model.lower[model.free], model.upper[model.free]
         self.below, self.above = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
         self.n = len(model.free)
@@ -95,29 +101,24 @@ class Newton:
 
     def errors(self) -> Any:
         """`(y, nu, s, z, x) -> [stationarity, feasibility, complementarity]`, without second derivatives."""
-        symbols = self._symbols()
+        symbols = self.symbols(casadi.MX)
         y, nu, _, z, x = symbols
         parts = self.model.slim(y, x, nu, z[: self.model.n_inequalities, 0])
-        return casadi.Function("errors", symbols, [self._measure(symbols, self._residuals(symbols, parts))])
+        return casadi.Function("errors", symbols, [self.measure(symbols, self.residuals(symbols, parts))])
 
     def step(self) -> Any:
         """`(y, nu, s, z, x, settings) -> (y, nu, s, z, [errors, mu, steps], matrix)`.
 
         Mehrotra's predictor and corrector; `Manner` says what the settings mean.
         """
-        symbols = self._symbols()
+        symbols = self.symbols(casadi.MX)
         y, nu, s, z, x = symbols
         settings = casadi.MX.sym("settings", 6)
         barrier, shift, bold, regularisation, stiffest, refined_below = casadi.vertsplit(settings)
         parts = self.model.full(y, x, nu, z[: self.model.n_inequalities, 0])
-        residuals = slope, equality, rows = self._residuals(symbols, parts)
+        residuals = slope, equality, rows = self.residuals(symbols, parts)
         equality_jacobian, inequality_jacobian, hessian = parts[4:]
-        jacobian = casadi.vertcat(
-            inequality_jacobian,
-            -picker(self.below, self.n),
-            picker(self.above, self.n),
-            casadi.DM(self.padding, self.n),
-        )
+        jacobian = self.limits(inequality_jacobian)
         slack = casadi.fmax(s, z / stiffest)
         ratio = z / slack
         matrix = self.matrix(hessian, equality_jacobian, jacobian, ratio, regularisation + shift)
@@ -132,7 +133,7 @@ class Newton:
 
         mu = casadi.dot(s, z) / self.rows
         _, _, ds, dz = solve(casadi.DM.zeros(self.rows))
-        reach = longest(s, ds, 1.0), longest(z, dz, 1.0)
+        reach = self.longest(s, ds, 1.0), self.longest(z, dz, 1.0)
         ahead = casadi.dot(s + reach[0] * ds, z + reach[1] * dz) / self.rows
         part = casadi.fmin(*reach)
         centring = casadi.fmax(0.3 * (1.0 - bold) * (1.0 - part), casadi.fmin(1.0, (ahead / mu) ** 3))
@@ -142,8 +143,8 @@ class Newton:
         refine = self._refinement(*linear[:4])
         dy, dnu, ds, dz = refine(mu < refined_below, *linear, *here, *solve(target))
         keep = casadi.fmax(0.995, 1.0 - mu)
-        primal_step, dual_step = longest(s, ds, keep), longest(z, dz, keep)
-        info = casadi.vertcat(self._measure(symbols, residuals), mu, primal_step, dual_step)
+        primal_step, dual_step = self.longest(s, ds, keep), self.longest(z, dz, keep)
+        info = casadi.vertcat(self.measure(symbols, residuals), mu, primal_step, dual_step)
         moved = [y + primal_step * dy, nu + dual_step * dnu, s + primal_step * ds, z + dual_step * dz]
         return casadi.Function("iteration", [*symbols, settings], [*moved, info, matrix])
 
@@ -155,7 +156,7 @@ class Newton:
         matrix, hessian, equality_jacobian, jacobian = (
             casadi.MX.sym(f"matrix{k}", part.sparsity()) for k, part in enumerate(matrices)
         )
-        sizes = self._sizes()
+        sizes = self.sizes()
         columns = {
             "ratio": self.rows, "slack": self.rows, "shift": 1,
             "slope": sizes[0], "equality": sizes[1], "rows": self.rows, "s": self.rows, "z": self.rows,
@@ -166,7 +167,7 @@ class Newton:
         inputs = [matrix, hessian, equality_jacobian, jacobian, *symbols.values()]
         slope = slope + casadi.mtimes(hessian, dy) + shift * dy + casadi.mtimes(equality_jacobian.T, dnu)
         slope = slope + casadi.mtimes(jacobian.T, dz)
-        equality = equality + casadi.mtimes(equality_jacobian, dy) - _DUAL_REGULARISATION * dnu
+        equality = equality + casadi.mtimes(equality_jacobian, dy) - DUAL_REGULARISATION * dnu
         rows = rows + casadi.mtimes(jacobian, dy) + ds
         pull = ratio * rows - (s * z + z * ds + s * dz - target) / slack
         right = casadi.vertcat(slope + casadi.mtimes(jacobian.T, pull), equality)
@@ -183,17 +184,25 @@ class Newton:
 
     # ---- parts -----------------------------------------------------------------------------------------
 
-    def _sizes(self) -> tuple[int, int, int, int]:
+    def sizes(self) -> tuple[int, int, int, int]:
         """Of `y`, `nu`, `s` and `z`."""
         return self.n, self.model.n_equalities, self.rows, self.rows
 
-    def _symbols(self) -> list[Any]:
-        sizes = (*self._sizes(), len(self.model.nominal))
-        return [
-            casadi.MX.sym(name, size) for name, size in zip(("y", "nu", "s", "z", "x"), sizes, strict=True)
-        ]
+    def symbols(self, kind: Any) -> list[Any]:
+        """`y`, `nu`, `s`, `z` and `x` as CasADi's symbols of one kind."""
+        sizes = (*self.sizes(), len(self.model.nominal))
+        return [kind.sym(name, size) for name, size in zip(("y", "nu", "s", "z", "x"), sizes, strict=True)]
 
-    def _residuals(self, symbols: Sequence[Any], parts: Sequence[Any]) -> tuple[Any, Any, Any]:
+    def limits(self, inequality_jacobian: Any) -> Any:
+        """The Jacobian of all rows: inequalities, then lower and upper bounds."""
+        return casadi.vertcat(
+            inequality_jacobian,
+            -picker(self.below, self.n),
+            picker(self.above, self.n),
+            casadi.DM(self.padding, self.n),
+        )
+
+    def residuals(self, symbols: Sequence[Any], parts: Sequence[Any]) -> tuple[Any, Any, Any]:
         """Stationarity, equality, and `c + s`."""
         y, _, s, z, x = symbols
         _, equality, inequality, slope = parts[:4]
@@ -210,17 +219,20 @@ class Newton:
         )
         return slope, equality, rows + s
 
-    def _measure(self, symbols: Sequence[Any], residuals: Sequence[Any]) -> Any:
+    def measure(self, symbols: Sequence[Any], residuals: Sequence[Any]) -> Any:
         """IPOPT's three scaled errors: stationarity, feasibility, complementarity."""
         _, nu, s, z, _ = symbols
         slope, equality, rows = residuals
-        weight = (
-            casadi.fmax(100.0, (casadi.norm_1(nu) + casadi.norm_1(z)) / (nu.shape[0] + z.shape[0])) / 100.0
-        )
-        infeasible = casadi.mmax(casadi.fabs(casadi.vertcat(equality, rows)))
+        multipliers = casadi.vertcat(nu, z)
+        weight = casadi.fmax(100.0, self.total(casadi.fabs(multipliers)) / multipliers.shape[0]) / 100.0
+        infeasible = self.largest(casadi.fabs(casadi.vertcat(equality, rows)))
         return casadi.vertcat(
-            casadi.mmax(casadi.fabs(slope)) / weight, infeasible, casadi.mmax(s * z) / weight
+            self.largest(casadi.fabs(slope)) / weight, infeasible, self.largest(s * z) / weight
         )
+
+    def longest(self, value: Any, change: Any, keep: Any) -> Any:
+        """The longest step, at most one, that leaves every value at least `1 - keep` of itself."""
+        return casadi.fmin(1.0, keep / casadi.fmax(self.largest(-change / value), 1e-30))
 
     def matrix(self, hessian: Any, equality_jacobian: Any, jacobian: Any, ratio: Any, diagonal: Any) -> Any:
         """`[H + A' diag(ratio) A + diagonal, J'; J, 0]`, barely regularised."""
@@ -231,16 +243,11 @@ class Newton:
             else jacobian
         )
         block = hessian + casadi.mtimes(jacobian.T, weighted) + diagonal * casadi.DM.eye(self.n)
-        corner = -_DUAL_REGULARISATION * casadi.DM.eye(self.model.n_equalities)
-        return casadi.MX(casadi.blockcat([[block, equality_jacobian.T], [equality_jacobian, corner]]))
+        corner = -DUAL_REGULARISATION * casadi.DM.eye(self.model.n_equalities)
+        return casadi.blockcat([[block, equality_jacobian.T], [equality_jacobian, corner]])
 
 
 def picker(places: np.ndarray, size: int) -> Any:
     """The matrix that picks `places` out of a vector of `size`."""
     pattern = casadi.Sparsity.triplet(len(places), size, list(range(len(places))), places.tolist())
     return casadi.DM(pattern, 1.0)
-
-
-def longest(value: Any, change: Any, keep: Any) -> Any:
-    """The longest step, at most one, that leaves every value at least `1 - keep` of itself."""
-    return casadi.fmin(1.0, keep / casadi.fmax(casadi.mmax(-change / value), 1e-30))

@@ -17,7 +17,7 @@ import casadi
 import numpy as np
 
 from feasibly.problem.point import Point
-from feasibly.solve._newton import Newton, picker
+from feasibly.solve._newton import Newton
 from feasibly.solve.compiled import Compiled
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
@@ -82,9 +82,7 @@ class Condensed:
         y, nu, z, ratio, give, x = symbols
         along = casadi.MX.sym("along", len(model.nominal), width)
         equality, inequality, hessian = model.full(y, x, nu, z)[4:]
-        limits = casadi.vertcat(
-            inequality, -picker(newton.below, n), picker(newton.above, n), casadi.DM(newton.padding, n)
-        )
+        limits = newton.limits(inequality)
         pull, shift, tightening = (casadi.mtimes(part, along) for part in model.moves(y, x, nu, z))
         tightening = casadi.vertcat(tightening, casadi.DM.zeros(rows - ni, width))
         matrix = newton.matrix(hessian, equality, limits, ratio, _REGULARISATION)

@@ -33,12 +33,12 @@ _CENTRES = (3e-3, 0.3)
 _CLIMB = 10.0
 """From one point of the path to a wider one, barriers rise by at most this factor at a time."""
 _MOST_ITERATIONS = 40
-_THOUSANDS = 2500
+THOUSANDS = 2500
 """With so many free outputs a problem is large."""
-_RUNAWAY = 1e12
+RUNAWAY = 1e12
 _NEARLY = 1e-5
 """Below this error the next iterate should pass, so it is checked before it is worked on."""
-_SHIFTS = 1e-4, 8.0, 1e8
+SHIFTS = 1e-4, 8.0, 1e8
 """The first shift of a Hessian that does not curve upwards, what it is multiplied by until it does, and the last."""
 
 
@@ -76,8 +76,8 @@ class Interior:
         self._fixed = Compiled(model.fixed)
         self._slim = Compiled(model.slim)
         self._inertia = casadi.Linsol("inertia", "ldl", self._step.function.sparsity_out(5))
-        self._centres: list[State] = []
-        self._barrier, self._held_up = _LEAST_BARRIER, np.inf
+        self.centres: list[State] = []
+        self.barrier, self.held_up = _LEAST_BARRIER, np.inf
 
     # ---- solving ---------------------------------------------------------------------------------------
 
@@ -91,23 +91,23 @@ class Interior:
             )
         )
         if cost > 0.0:
-            self._held_up = 2.0 * _SHARE_HELD_UP * cost
-            self._barrier = float(np.clip(_SHARE_HELD_UP * cost / self._newton.rows, 1e-13, _LEAST_BARRIER))
+            self.held_up = 2.0 * _SHARE_HELD_UP * cost
+            self.barrier = float(np.clip(_SHARE_HELD_UP * cost / self._newton.rows, 1e-13, _LEAST_BARRIER))
         barrier = _CENTRES[0]
-        self._centres = []
+        self.centres = []
         while barrier <= _CENTRES[-1] and state is not None:
             state = self._approach(state, barrier)
             if state is not None and barrier in _CENTRES:
-                self._centres.append(state)
+                self.centres.append(state)
             wider = [centre for centre in _CENTRES if centre > barrier]
             barrier = min([_CLIMB * barrier, *wider]) if wider else np.inf
-        return bool(self._centres)
+        return bool(self.centres)
 
     def _approach(self, state: State, barrier: float) -> State | None:
         """The point of the nominal input's central path with this barrier, or `None`."""
         for _ in range(self.most_iterations):
             *values, info, _ = self._move(state, self.model.nominal, barrier, CAREFUL)
-            if not max(info) < _RUNAWAY:
+            if not max(info) < RUNAWAY:
                 return None
             if max(info[:2]) <= _NEARLY and 0.5 * barrier <= info[3] <= 2.0 * barrier:
                 return state
@@ -140,11 +140,11 @@ class Interior:
         """Iterate from `start` (see `begin`), or from the centres that were found for the nominal input."""
         if start is not None:
             return self._iterate(x, self.begin(x, start, inside), WARM if inside is None else CAREFUL)
-        if not self._centres:
+        if not self.centres:
             raise ValueError("there is no centre to start from")
         count = 0
-        first = HASTY if len(self.model.free) < _THOUSANDS else LARGE
-        for centre, manner in ((self._centres[0], first), (self._centres[-1], CAREFUL)):
+        first = HASTY if len(self.model.free) < THOUSANDS else LARGE
+        for centre, manner in ((self.centres[0], first), (self.centres[-1], CAREFUL)):
             finish = self._iterate(x, centre, manner)
             count += finish.iterations
             if finish.converged:
@@ -153,7 +153,7 @@ class Interior:
 
     def solve_guarded(self, x: Array) -> Finish:
         """Iterate from the widest centre with a Hessian that is made to curve upwards in every step."""
-        return self._iterate(x, self._centres[-1], CAREFUL, guarded=True)
+        return self._iterate(x, self.centres[-1], CAREFUL, guarded=True)
 
     def _iterate(self, x: Array, state: State, manner: Manner, guarded: bool = False) -> Finish:
         nearly, short, matrix, shift, violation = False, 0, None, 0.0, np.inf
@@ -161,27 +161,27 @@ class Interior:
         for iteration in range(self.most_iterations):
             if nearly:
                 (errors,) = self._check(state.y, state.nu, state.s, state.z, x)
-                if max(errors) <= self.tolerance and state.s @ state.z <= self._held_up:
+                if max(errors) <= self.tolerance and state.s @ state.z <= self.held_up:
                     return Finish(state, self._curves_up(matrix), iteration)
-            *values, info, matrix = self._move(state, x, self._barrier, manner)
+            *values, info, matrix = self._move(state, x, self.barrier, manner)
             if guarded and not self._curves_up(matrix):
-                first, factor, last = _SHIFTS
+                first, factor, last = SHIFTS
                 shift = max(first, shift / factor)
                 while shift <= last:
                     # The shifted matrix makes the step; whether the point is a minimum is asked of its own.
-                    *values, info, shifted = self._move(state, x, self._barrier, manner, shift)
+                    *values, info, shifted = self._move(state, x, self.barrier, manner, shift)
                     if self._curves_up(shifted):
                         break
                     shift *= factor
-            if not max(info[:6]) < _RUNAWAY:  # NaN included
+            if not max(info[:6]) < RUNAWAY:  # NaN included
                 break
             error, steps, violation = max(info[:3]), info[4:6], float(info[1])
             if error <= self.tolerance:
                 acceptable = Finish(state, self._curves_up(matrix), iteration)
-                if state.s @ state.z <= self._held_up:
+                if state.s @ state.z <= self.held_up:
                     return acceptable
             nearly = error <= _NEARLY
-            if manner is LARGE and info[1] <= _NEARLY and info[3] <= 2.0 * self._barrier:
+            if manner is LARGE and info[1] <= _NEARLY and info[3] <= 2.0 * self.barrier:
                 manner = FINISHING
             short = short + 1 if min(steps) < manner.short else 0
             if short == manner.most:

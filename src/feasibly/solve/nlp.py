@@ -19,7 +19,7 @@ from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Point
 from feasibly.solve.compiled import Compiled, without_remarks
 from feasibly.solve.feasibility import Feasibility
-from feasibly.solve.interior import Finish, Interior
+from feasibly.solve.interior import THOUSANDS, Finish, Interior
 from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import Model, build_model
 from feasibly.solve.outcome import Outcome
@@ -28,6 +28,7 @@ from feasibly.solve.sensitivity import Differentiator, Sensitivity, check_direct
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
+    from feasibly.solve.lanes.batch import Batch
 
 _FORMAT = 2
 _ENOUGH = 2
@@ -125,7 +126,14 @@ class Solver:
     # ---- solving ---------------------------------------------------------------------------------------
 
     @_interrupts_as_such()
-    def solve(self, x: ArrayLike, start: Point | None = None, *, thorough: bool = True) -> Solution:
+    def solve(
+        self,
+        x: ArrayLike,
+        start: Point | None = None,
+        *,
+        thorough: bool = True,
+        tried: float | None = None,
+    ) -> Solution:
         """Solve one row. A row without a solution is returned with its outcome, never raised.
 
         The ladder, until one attempt succeeds:
@@ -146,6 +154,8 @@ class Solver:
             start: a point to start from, such as another row's `solution.point`. One that holds NaN is passed over.
             thorough: start IPOPT cold as well, where everything that starts warm has failed and one search has found no
                 feasible point; where none has failed to, it is started anyhow.
+            tried: the first of these attempts were made elsewhere (`batch`), in vain, and the last of them left this
+                violation, in scaled units.
 
         Raises:
             FeasiblyError: `x` or `start` has the wrong length.
@@ -158,7 +168,7 @@ class Solver:
             return self._failed(Outcome.NOT_FINITE_INPUT, 0, 0, began)
         outcomes: list[Outcome] = []
         iterations = 0
-        for attempt in self._quietly(self._attempts(x, start, thorough)):
+        for attempt in self._quietly(self._attempts(x, start, thorough, tried)):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
             if outcomes.count(Outcome.INFEASIBLE) == _ENOUGH + (self._nominal_point() is None):
@@ -203,13 +213,18 @@ class Solver:
             row, point, check_directions(directions, len(row)), tight=tight
         )
 
-    def _attempts(self, x: Array, start: Point | None, thorough: bool = True) -> Iterator[Attempt]:
+    def _attempts(
+        self, x: Array, start: Point | None, thorough: bool, tried: float | None
+    ) -> Iterator[Attempt]:
         given = [start] if start is not None and start.is_finite else []
         nominal = self._nominal_point()
         way = self.options.warm
         checked: list[bool] = []  # what the search for a feasible point has come to, from each of its starts
         starts = [] if nominal is None or way == "none" else [nominal.y, self.model.start]
-        if way == "interior":
+        if way == "interior" and tried is not None:
+            if tried > _FAR and starts:
+                checked.append(self._feasibility.is_infeasible(x, starts[0]))
+        elif way == "interior":
             for point in given:
                 finish = self._interior.solve(x, point)
                 yield self._attempted(x, finish)
@@ -253,6 +268,22 @@ class Solver:
     def _nominal_point(self) -> Point | None:
         nominal: Solution | None = getattr(self, "nominal", None)  # not yet there while it is being solved
         return nominal.point if nominal is not None and nominal.outcome.ok else None
+
+    @functools.cached_property
+    def batch(self) -> Batch | None:
+        """The interior-point method for many rows at once, as `interior` does them one by one; `None` where it is not
+        to be had: for problems of another kind or size, or on a machine without what compiles it."""
+        if not self._centred or len(self.model.free) >= THOUSANDS:
+            return None
+        try:
+            from feasibly.solve.lanes.batch import Batch
+            from feasibly.solve.lanes.program import UnsupportedError
+        except ImportError:
+            return None
+        try:
+            return Batch(self._interior)
+        except UnsupportedError:
+            return None
 
     def _attempted(self, x: Array, finish: Finish) -> Attempt:
         outcome = Outcome.OK if finish.converged else Outcome.NUMERICAL

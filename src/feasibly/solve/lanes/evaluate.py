@@ -1,0 +1,47 @@
+"""A CasADi function for many rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi
+import numpy as np
+
+from feasibly.solve.lanes.machine import WIDTH, memory
+from feasibly.solve.lanes.program import Layout, program
+from feasibly.solve.records import Array
+
+
+class Rows:
+    """A function of dense columns, `(rows, entries)` in and out; one thread at a time.
+
+    Raises:
+        UnsupportedError: the function has an operation that lanes do not know.
+    """
+
+    def __init__(self, function: Any) -> None:
+        sizes = [function.size1_in(k) for k in range(function.n_in())]
+        symbols = {f"in {k}": casadi.SX.sym(f"in{k}", size) for k, size in enumerate(sizes)}
+        values = function.call(list(symbols.values()))
+        layout = Layout()
+        named = {f"out {k}": casadi.densify(value) for k, value in enumerate(values)}
+        self._program = program(layout, symbols, named)
+        self._memory = memory(layout.size)
+        for value, place in layout.constants.items():
+            self._memory[place] = value
+        self._inputs = [self._memory[layout.blocks[name]] for name in symbols]
+        self._outputs = [self._memory[layout.blocks[name]] for name in named]
+
+    def __call__(self, *inputs: Array) -> list[Array]:
+        """The function's values for every row."""
+        rows = len(inputs[0])
+        outputs = [np.empty((rows, len(block))) for block in self._outputs]
+        for first in range(0, rows, WIDTH):
+            some = slice(first, min(first + WIDTH, rows))
+            count = some.stop - some.start
+            for block, values in zip(self._inputs, inputs, strict=True):
+                block[:, :count] = values[some].T
+            self._program(self._memory)
+            for block, out in zip(self._outputs, outputs, strict=True):
+                out[some] = block[:, :count].T
+        return outputs

@@ -1,0 +1,92 @@
+"""The factorisation of a symmetric sparse matrix whose pattern all rows share: ordered and laid out once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feasibly.solve.lanes.machine import Memory, Places, machine
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Where the entries of `L D L'` stand, and which products are taken off which.
+
+    Attributes:
+        order: position k of the factorisation is row and column `order[k]` of the matrix.
+        columns: where the entries below the diagonal begin in each column, and where the last one ends.
+        rows: of each of these entries.
+        targets: for each column and each pair of its entries in turn, the value that their product is taken off.
+        entries: for each entry of the matrix's upper triangle (rows not below columns), its value.
+    """
+
+    order: Places
+    columns: Places
+    rows: Places
+    targets: Places
+    entries: Places
+    upper: Places
+    """Which of the matrix's entries, column by column, these are."""
+
+    @property
+    def size(self) -> int:
+        """Rows of the matrix."""
+        return len(self.order)
+
+    @property
+    def values(self) -> int:
+        """How many values there are: the diagonal, then the entries below it."""
+        return len(self.order) + len(self.rows)
+
+    def factor(self, values: Memory, inverses: Memory) -> None:
+        """Replace the matrix's values by the factors', and write the inverse of the diagonal."""
+        machine().factor(
+            self.columns.ctypes.data,
+            self.targets.ctypes.data,
+            self.size,
+            values.ctypes.data,
+            inverses.ctypes.data,
+        )
+
+    def substitute(self, values: Memory, inverses: Memory, right: Memory) -> None:
+        """Replace a right-hand side, in the order of the factorisation, by the solution."""
+        machine().substitute(
+            self.columns.ctypes.data, self.rows.ctypes.data, self.size, values.ctypes.data, inverses.ctypes.data,
+            right.ctypes.data,
+        )  # fmt: skip
+
+
+def analyse(pattern: Any) -> Factors:
+    """Order a symmetric CasADi pattern, which holds both triangles, for little fill."""
+    size = pattern.size1()
+    order = np.array(pattern.amd(), dtype=np.int32)
+    position = np.empty(size, dtype=np.int32)
+    position[order] = np.arange(size)
+    row, column = np.array(pattern.row()), np.array(pattern.get_col())
+    upper = np.flatnonzero(row <= column)
+    a, b = position[row[upper]], position[column[upper]]
+    low, high = np.maximum(a, b), np.minimum(a, b)  # below the diagonal: row `low` of column `high`
+    below = [set() for _ in range(size)]  # type: list[set[int]]
+    for i, j in zip(low.tolist(), high.tolist(), strict=True):
+        if i != j:
+            below[j].add(i)
+    for j in range(size):  # what eliminating a column fills in shows in the next one it touches
+        if below[j]:
+            parent = min(below[j])
+            below[parent] |= below[j] - {parent}
+    lists = [sorted(rows) for rows in below]
+    columns = np.concatenate([[0], np.cumsum([len(rows) for rows in lists])]).astype(np.int32)
+    rows = np.array([i for rows in lists for i in rows], dtype=np.int32)
+    place = [{i: size + int(columns[j]) + k for k, i in enumerate(rows)} for j, rows in enumerate(lists)]
+    targets = [i if i == j else place[j][i] for rows in lists for k, j in enumerate(rows) for i in rows[k:]]
+    entries = [i if i == j else place[j][i] for i, j in zip(low.tolist(), high.tolist(), strict=True)]
+    return Factors(
+        order,
+        columns,
+        rows,
+        np.array(targets, dtype=np.int32),
+        np.array(entries, dtype=np.int32),
+        upper.astype(np.int32),
+    )

@@ -1,0 +1,330 @@
+"""The loops that work on all lanes: a program of elementary operations, a factorisation, its substitution.
+
+They are written in LLVM's own language (by llvmlite), where a vector of lanes is a type, and compiled for this very
+processor in less than a tenth of a second; nothing is kept on disk. All of them work on one memory of vectors, and what
+they read (see `program` and `factors`) are places in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import casadi
+import numpy as np
+from llvmlite import binding, ir
+from numpy.typing import NDArray
+
+WIDTH = 8
+"""Rows at a time: what one AVX-512 register holds, or two AVX registers. With 16 small grids gain a tenth, and what
+case500_goc reads and writes no longer fits a core's cache."""
+_ALIGNMENT = 64
+
+_INT, _LONG, _DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
+_VECTOR = ir.VectorType(_DOUBLE, WIDTH)
+_CHOICE = ir.VectorType(ir.IntType(1), WIDTH)
+
+_INTRINSIC = {"SQRT": "sqrt", "FABS": "fabs", "FLOOR": "floor", "CEIL": "ceil"}
+_INTRINSIC_PAIR = {"FMIN": "minnum", "FMAX": "maxnum", "COPYSIGN": "copysign"}
+_LIBRARY = {
+    "SIN": "sin", "COS": "cos", "TAN": "tan", "ASIN": "asin", "ACOS": "acos", "ATAN": "atan", "SINH": "sinh",
+    "COSH": "cosh", "TANH": "tanh", "ASINH": "asinh", "ACOSH": "acosh", "ATANH": "atanh", "EXP": "exp", "LOG": "log",
+    "ERF": "erf", "LOG1P": "log1p", "EXPM1": "expm1",
+}  # fmt: skip
+_LIBRARY_PAIR = {"POW": "pow", "CONSTPOW": "pow", "ATAN2": "atan2", "FMOD": "fmod", "HYPOT": "hypot"}
+_COMPARED = {"LT": "<", "LE": "<=", "EQ": "==", "NE": "!="}
+_OTHER = (
+    "ASSIGN", "ADD", "SUB", "MUL", "DIV", "NEG", "SQ", "TWICE", "INV", "SIGN", "NOT", "AND", "OR", "IF_ELSE_ZERO",
+)  # fmt: skip
+OPERATIONS: dict[int, str] = {
+    getattr(casadi, f"OP_{name}"): name
+    for name in (*_OTHER, *_INTRINSIC, *_INTRINSIC_PAIR, *_LIBRARY, *_LIBRARY_PAIR, *_COMPARED)
+    if hasattr(casadi, f"OP_{name}")
+}
+"""CasADi's codes of the operations that lanes know."""
+
+Memory = NDArray[np.float64]
+Places = NDArray[np.int32]
+
+
+def memory(size: int) -> Memory:
+    """`(size, WIDTH)` zeros that begin where a vector may."""
+    raw = np.zeros(size * WIDTH + _ALIGNMENT // 8)
+    first = (-raw.ctypes.data % _ALIGNMENT) // 8
+    return raw[first : first + size * WIDTH].reshape(size, WIDTH)
+
+
+class Machine:
+    """The compiled loops. Addresses are passed as they are: whoever calls keeps the arrays alive."""
+
+    def __init__(self) -> None:
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        target = binding.Target.from_default_triple().create_target_machine(
+            cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
+        )
+        parsed = binding.parse_assembly(_Module().text())
+        parsed.verify()
+        builder = binding.create_pass_builder(target, binding.create_pipeline_tuning_options(speed_level=2))
+        builder.getModulePassManager().run(parsed, builder)
+        self._engine = binding.create_mcjit_compiler(parsed, target)
+        self._engine.finalize_object()
+        self.run = self._function("run", 3)
+        """`(runs, number of runs, memory)`: see `program.Program`."""
+        self.factor = self._function("factor", 5)
+        """`(columns, targets, size, values, inverses)`: see `factors.Factors`."""
+        self.substitute = self._function("substitute", 6)
+        """`(columns, rows, size, values, inverses, right-hand side)`, which the solution replaces."""
+
+    def _function(self, name: str, arguments: int) -> Callable[..., None]:
+        kind = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * arguments))
+        return kind(self._engine.get_function_address(name))
+
+
+_LOCK = threading.Lock()
+
+
+def machine() -> Machine:
+    """The one of this process."""
+    with _LOCK:
+        return _machine()
+
+
+@functools.cache
+def _machine() -> Machine:
+    return Machine()
+
+
+class _Module:
+    """Writes the loops down."""
+
+    def __init__(self) -> None:
+        self.module = ir.Module("lanes")
+        self._declared: dict[str, Any] = {}
+        self._run()
+        self._factor()
+        self._substitute()
+
+    def text(self) -> str:
+        return str(self.module)
+
+    # ---- a program of elementary operations ------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Runs of one operation each: its code, how many, then for each of them a result's place and two arguments'."""
+        words, vectors = _INT.as_pointer(), _VECTOR.as_pointer()
+        function, (runs, count, vector) = self._begin("run", words, _LONG, vectors)
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        entry, head, known, done, following = (
+            b.block,
+            *(function.append_basic_block(name) for name in ("head", "known", "done", "following")),
+        )
+        b.branch(head)
+        b.position_at_end(head)
+        number, at = b.phi(_LONG), b.phi(_LONG)
+        for phi in (number, at):
+            phi.add_incoming(_LONG(0), entry)
+        b.cbranch(b.icmp_unsigned("<", number, count), known, done)
+        b.position_at_end(known)
+        code = b.load(b.gep(runs, [at]))
+        length = b.zext(b.load(b.gep(runs, [b.add(at, _LONG(1))])), _LONG)
+        first = b.add(at, _LONG(2))
+        end = b.add(first, b.mul(length, _LONG(3)))
+        b.branch(choose := function.append_basic_block("choose"))
+        b.position_at_end(choose)
+        switch = b.switch(code, following)
+        for value, name in OPERATIONS.items():
+            block = function.append_basic_block(name)
+            switch.add_case(_INT(value), block)
+            b.position_at_end(block)
+            self._repeat(b, name, runs, vector, first, end, following)
+        b.position_at_end(following)
+        number.add_incoming(b.add(number, _LONG(1)), following)
+        at.add_incoming(end, following)
+        b.branch(head)
+        b.position_at_end(done)
+        b.ret_void()
+
+    def _repeat(
+        self, b: Any, name: str, runs: Any, vector: Any, first: Any, end: Any, following: Any
+    ) -> None:
+        """One operation for places `first` to `end`."""
+        before, body = b.block, b.append_basic_block(f"{name}.body")
+        b.branch(body)
+        b.position_at_end(body)
+        at = b.phi(_LONG)
+        at.add_incoming(first, before)
+        places = [b.zext(b.load(b.gep(runs, [b.add(at, _LONG(k))])), _LONG) for k in range(3)]
+        arguments = [self._load(b, vector, place) for place in places[1:]]
+        self._store(b, self._operation(b, name, *arguments), vector, places[0])
+        later = b.add(at, _LONG(3))
+        at.add_incoming(later, b.block)
+        b.cbranch(b.icmp_unsigned("<", later, end), body, following)
+
+    def _operation(self, b: Any, name: str, first: Any, second: Any) -> Any:
+        plain = {"ADD": b.fadd, "SUB": b.fsub, "MUL": b.fmul, "DIV": b.fdiv}
+        zero, one = (ir.Constant(_VECTOR, [value] * WIDTH) for value in (0.0, 1.0))
+
+        def flag(choice: Any) -> Any:
+            return b.select(choice, one, zero)
+
+        if name in plain:
+            return plain[name](first, second)
+        if name in _INTRINSIC:
+            return b.call(self._intrinsic(_INTRINSIC[name], 1), [first])
+        if name in _INTRINSIC_PAIR:
+            return b.call(self._intrinsic(_INTRINSIC_PAIR[name], 2), [first, second])
+        if name in _LIBRARY:
+            return self._one_by_one(b, _LIBRARY[name], first)
+        if name in _LIBRARY_PAIR:
+            return self._one_by_one(b, _LIBRARY_PAIR[name], first, second)
+        if name in _COMPARED:
+            compare = b.fcmp_unordered if name == "NE" else b.fcmp_ordered
+            return flag(compare(_COMPARED[name], first, second))
+        some, other = (b.fcmp_unordered("!=", part, zero) for part in (first, second))
+        rest = {
+            "ASSIGN": lambda: first,
+            "NEG": lambda: b.fneg(first),
+            "SQ": lambda: b.fmul(first, first),
+            "TWICE": lambda: b.fadd(first, first),
+            "INV": lambda: b.fdiv(one, first),
+            "SIGN": lambda: b.fsub(
+                flag(b.fcmp_ordered(">", first, zero)), flag(b.fcmp_ordered("<", first, zero))
+            ),
+            "NOT": lambda: flag(b.fcmp_ordered("==", first, zero)),
+            "AND": lambda: flag(b.and_(some, other)),
+            "OR": lambda: flag(b.or_(some, other)),
+            "IF_ELSE_ZERO": lambda: b.select(some, second, zero),
+        }
+        return rest[name]()
+
+    def _one_by_one(self, b: Any, name: str, *arguments: Any) -> Any:
+        """A function of the C library, lane after lane."""
+        if name not in self._declared:
+            kind = ir.FunctionType(_DOUBLE, [_DOUBLE] * len(arguments))
+            self._declared[name] = ir.Function(self.module, kind, name)
+        result = ir.Constant(_VECTOR, ir.Undefined)
+        for lane in range(WIDTH):
+            values = [b.extract_element(argument, _INT(lane)) for argument in arguments]
+            result = b.insert_element(result, b.call(self._declared[name], values), _INT(lane))
+        return result
+
+    # ---- a factorisation -------------------------------------------------------------------------------
+
+    def _factor(self) -> None:
+        """`L D L'` of a symmetric matrix, column after column, each taken off those to its right at once.
+
+        `values` are the diagonal, then the entries below it, column by column; `columns` say where each begins, and
+        `targets`, for every pair of entries of a column in turn, which value their product is taken off.
+        """
+        words, vectors = _INT.as_pointer(), _VECTOR.as_pointer()
+        function, (columns, targets, size, values, inverses) = self._begin(
+            "factor", words, words, _LONG, vectors, vectors
+        )
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        one = ir.Constant(_VECTOR, [1.0] * WIDTH)
+        reader = b.alloca(_LONG)
+        b.store(_LONG(0), reader)
+        with _loop(b, _LONG(0), size) as column:
+            inverse = b.fdiv(one, self._load(b, values, column))
+            self._store(b, inverse, inverses, column)
+            begins, ends = self._column(b, columns, column, size)
+            with _loop(b, begins, ends) as entry:
+                scaled = b.fmul(self._load(b, values, entry), inverse)
+                minus = b.fneg(scaled)
+                at = b.load(reader)
+                with _loop(b, entry, ends) as other:
+                    place = b.add(at, b.sub(other, entry))
+                    target = b.zext(b.load(b.gep(targets, [place])), _LONG)
+                    taken = b.call(
+                        self._intrinsic("fma", 3),
+                        [self._load(b, values, other), minus, self._load(b, values, target)],
+                    )
+                    self._store(b, taken, values, target)
+                b.store(b.add(at, b.sub(ends, entry)), reader)
+                self._store(b, scaled, values, entry)
+        b.ret_void()
+
+    def _substitute(self) -> None:
+        words, vectors = _INT.as_pointer(), _VECTOR.as_pointer()
+        function, (columns, rows, size, values, inverses, right) = self._begin(
+            "substitute", words, words, _LONG, vectors, vectors, vectors
+        )
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        fma = self._intrinsic("fma", 3)
+
+        def row_of(entry: Any) -> Any:
+            return b.zext(b.load(b.gep(rows, [b.sub(entry, size)])), _LONG)
+
+        with _loop(b, _LONG(0), size) as column:
+            minus = b.fneg(self._load(b, right, column))
+            begins, ends = self._column(b, columns, column, size)
+            with _loop(b, begins, ends) as entry:
+                row = row_of(entry)
+                now = b.call(fma, [self._load(b, values, entry), minus, self._load(b, right, row)])
+                self._store(b, now, right, row)
+        with _loop(b, _LONG(0), size) as backwards:
+            column = b.sub(b.sub(size, _LONG(1)), backwards)
+            own = b.fmul(self._load(b, right, column), self._load(b, inverses, column))
+            total = b.alloca(_VECTOR)
+            self._store(b, own, total, _LONG(0))
+            begins, ends = self._column(b, columns, column, size)
+            with _loop(b, begins, ends) as entry:
+                minus = b.fneg(self._load(b, values, entry))
+                now = b.call(
+                    fma, [self._load(b, right, row_of(entry)), minus, self._load(b, total, _LONG(0))]
+                )
+                self._store(b, now, total, _LONG(0))
+            self._store(b, self._load(b, total, _LONG(0)), right, column)
+        b.ret_void()
+
+    def _column(self, b: Any, columns: Any, column: Any, size: Any) -> tuple[Any, Any]:
+        """Where the entries of a column begin and end among the values."""
+        ends = [b.zext(b.load(b.gep(columns, [place])), _LONG) for place in (column, b.add(column, _LONG(1)))]
+        return b.add(ends[0], size), b.add(ends[1], size)
+
+    # ---- parts -----------------------------------------------------------------------------------------
+
+    def _begin(self, name: str, *kinds: Any) -> tuple[Any, Any]:
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), name)
+        return function, function.args
+
+    def _load(self, b: Any, vectors: Any, place: Any) -> Any:
+        return b.load(b.gep(vectors, [place]), align=_ALIGNMENT)
+
+    def _store(self, b: Any, value: Any, vectors: Any, place: Any) -> None:
+        b.store(value, b.gep(vectors, [place]), align=_ALIGNMENT)
+
+    def _intrinsic(self, name: str, arguments: int) -> Any:
+        if name not in self._declared:
+            kind = ir.FunctionType(_VECTOR, [_VECTOR] * arguments)
+            self._declared[name] = ir.Function(self.module, kind, f"llvm.{name}.v{WIDTH}f64")
+        return self._declared[name]
+
+
+class _loop:  # noqa: N801
+    """`with _loop(builder, first, end) as number:` what is built inside is done for each number."""
+
+    def __init__(self, b: Any, first: Any, end: Any) -> None:
+        self._b, self._first, self._end = b, first, end
+
+    def __enter__(self) -> Any:
+        b = self._b
+        before = b.block
+        self._head, self._body, self._done = (b.append_basic_block(name) for name in ("head", "body", "done"))
+        b.branch(self._head)
+        b.position_at_end(self._head)
+        self._number = b.phi(_LONG)
+        self._number.add_incoming(self._first, before)
+        b.cbranch(b.icmp_unsigned("<", self._number, self._end), self._body, self._done)
+        b.position_at_end(self._body)
+        return self._number
+
+    def __exit__(self, *_: object) -> None:
+        b = self._b
+        self._number.add_incoming(b.add(self._number, _LONG(1)), b.block)
+        b.branch(self._head)
+        b.position_at_end(self._done)
