@@ -54,7 +54,7 @@ class _Rows:
         self.outcome = ["TIME_LIMIT"] * count
         self.iterations = np.zeros(count, dtype=np.int64)
         self.seconds = np.zeros(count)
-        self.solved = np.zeros(count, dtype=bool)
+        self.settled = np.zeros(count, dtype=bool)
         self.tried: dict[int, float] = {}
         """Rows that could not be solved with the others, and how far each was from feasible in the end."""
 
@@ -160,7 +160,7 @@ class RowSolver:
             at_once = len(rows) > 0
         if at_once and self.batch is not None:
             self._at_once(x, starts, helps, rows, found, go_on)
-            rows = rows[~found.solved[rows]]
+            rows = rows[~found.settled[rows]]
         self._one_by_one(x, starts, helps, rows, found, thorough, go_on)
         return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds)
 
@@ -204,10 +204,11 @@ class RowSolver:
         taken = time.process_time() - began
         found.iterations[rows] = done.iterations
         found.seconds[rows] = taken * done.iterations / max(int(done.iterations.sum()), 1)
-        found.solved[rows] = kept
         found.point.put(rows[kept], done.point.take(kept))
-        for row in rows[kept]:
-            found.outcome[row] = "OK"
+        for mask, name in ((kept, "OK"), (done.infeasible, "INFEASIBLE")):
+            for row in rows[mask]:
+                found.outcome[row] = name
+        found.settled[rows] = kept | done.infeasible
         found.tried |= {int(row): float(done.feasibility[i]) for i, row in enumerate(rows) if done.tried[i]}
 
     def _one_by_one(

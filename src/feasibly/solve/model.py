@@ -72,6 +72,10 @@ class Model:
         """The same, then the Jacobians of both and the Hessian of the Lagrangian."""
         symbols, whole, alive, weights = self._scaled_symbols()
         found = self.wide(whole, self.copies(whole), symbols[1], *weights)
+        return casadi.Function("full", symbols, self._derivatives(found, alive))
+
+    def _derivatives(self, found: Any, alive: Any) -> list[Any]:
+        """The outputs of `full` from those of `wide`."""
         free = self.free.tolist()
         jacobians = [part[:, free] for part in found[3:5]]
         curvature = found[5][free, free]
@@ -82,7 +86,15 @@ class Model:
         jacobians = [
             _weighted(part, casadi.DM(scale), None) for part, scale in zip(jacobians, scales, strict=True)
         ]
-        return casadi.Function("full", symbols, [*self._scaled(found, alive), *jacobians, curvature])
+        return [*self._scaled(found, alive), *jacobians, curvature]
+
+    @functools.cached_property
+    def weighted(self) -> Any:
+        """`full` with one more argument: what the objective counts in the Lagrangian."""
+        symbols, whole, alive, (unit, *rows) = self._scaled_symbols()
+        weight = casadi.MX.sym("weight")
+        found = self.wide(whole, self.copies(whole), symbols[1], weight * unit, *rows)
+        return casadi.Function("weighted", [*symbols, weight], self._derivatives(found, alive))
 
     @functools.cached_property
     def moves(self) -> Any:

@@ -281,7 +281,7 @@ class Solver:
         except ImportError:
             return None
         try:
-            return Batch(self._interior)
+            return Batch(self._interior, self.nominal.point)
         except UnsupportedError:
             return None
 

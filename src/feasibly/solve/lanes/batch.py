@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.point import Point
-from feasibly.solve._newton import CAREFUL, HASTY, WARM, Manner
-from feasibly.solve.interior import RUNAWAY, SHIFTS, Interior
+from feasibly.solve.interior import RUNAWAY, Interior
 from feasibly.solve.lanes.evaluate import Rows
-from feasibly.solve.lanes.iteration import Iteration
+from feasibly.solve.lanes.iteration import SETTINGS, Iteration
 from feasibly.solve.lanes.machine import WIDTH
+from feasibly.solve.lanes.ways import ELASTIC, FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Start, Way
 from feasibly.solve.records import Array
 
 Mask = NDArray[np.bool_]
+
+_PRICE = 100.0
+"""What breaking a constraint costs, in largest multipliers of the nominal solution: with 30, one row in eleven of
+case24_ieee_rts__api broke some for its cost; more takes more iterations (240_pserc__api: 36 with 30, 48 with 100)."""
+_BROKEN = 1e-3
+"""A sum of broken constraints, in scaled units, above this is no round-off: at the end of an elastic way the barrier
+holds it at about 1e-8 for each of them."""
+_CLEARLY = 1e-4
+"""The same for a search for a feasible point, less what the barrier holds it up by (`feasibility`)."""
+_INSIDE = 0.1
+"""How far inside an elastic way begins."""
+_ELASTIC_BARRIER, _ELASTIC_TOLERANCE = 1e-8, 1e-7
+_ELASTIC_ITERATIONS = 100
+_SETTLED, _SETTLED_ERROR = 4, 1e-6
+"""A row whose constraints and complementarity hold, and whose stationarity has been below the second in so many
+iterations, has as much of it as rounding allows: on 89_pegase, with multipliers of 8,000, that is 1e-7 for one row in
+ten, and IPOPT ends there too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,52 +44,43 @@ class Finished:
     point: Point
     """NaN where a row has not converged."""
     converged: Mask
+    infeasible: Mask
+    """Rows for which two searches for a feasible point ended without one."""
     iterations: NDArray[np.int64]
     feasibility: Array
-    """The largest violation, in scaled units, that the last attempt of a row was left with."""
+    """The largest violation, in scaled units, that a row was left with where it was last looked at."""
     tried: Mask
     """Rows that were begun; the others met the end of the time."""
 
 
-class _Way(NamedTuple):
-    """One way to try a row."""
-
-    start: Array | None
-    """`None` for the row's own."""
-    manner: Manner
-    guarded: bool = False
-    """Whether the Hessian is made to curve upwards: a lane whose matrix has the wrong inertia stays where it is, and its
-    Hessian is shifted further in the next iteration; nobody waits for it."""
-
-
-class _Attempt(NamedTuple):
-    """A row, and which of its ways it is on."""
-
-    row: int
-    number: int
-
-
 class Batch:
-    """One problem's rows, as `Interior` solves them, `WIDTH` at a time; one thread at a time.
+    """One problem's rows, as `Interior` solves them and further, `WIDTH` at a time; one thread at a time.
 
     Raises:
         UnsupportedError: the problem has an operation that lanes do not know.
     """
 
-    def __init__(self, interior: Interior) -> None:
+    def __init__(self, interior: Interior, nominal: Point) -> None:
         self._interior, self._model = interior, interior.model
         self._iteration = Iteration(self._model)
         self._slim = Rows(self._model.slim)
         self._fixed = Rows(self._model.fixed) if len(self._model.fixed_outputs) else None
         self._bounds = None if self._model.bounds is None else Rows(self._model.bounds)
         self._centres = [np.concatenate([c.y, c.nu, c.s, c.z]) for c in interior.centres]
+        self._nominal = nominal
+        model, unit = self._model, self._model.objective_scale
+        sizes = (
+            np.abs(nominal.duals.equality * unit / model.equality_scale).max(initial=0.0),
+            np.abs(nominal.duals.inequality * unit / model.inequality_scale).max(initial=0.0),
+        )
+        self._weight = 1.0 / (_PRICE * max(*sizes, 1.0))
 
     # ---- solving ---------------------------------------------------------------------------------------
 
     def solve(
         self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool] = lambda: True
     ) -> Finished:
-        """Solve rows from `starts` where `given`, then as `Interior.solve` does from the nominal central path.
+        """Solve rows, from `starts` where `given`, and in the other ways (`ways`) where that is not enough.
 
         Args:
             x: `(rows, n_inputs)`.
@@ -80,22 +88,34 @@ class Batch:
             given: which rows have one that is to be used.
             go_on: asked before a row is begun.
         """
-        count = len(x)
-        begun = np.full((count, len(self._iteration.state)), np.nan)
+        begun = np.full((len(x), len(self._iteration.state)), np.nan)
         if starts is not None and given.any():
             begun[given] = self._begin(x[given], starts.take(given))
         given = given & np.isfinite(begun).all(axis=1)
-        work = _Work(self._ladder(given), begun, count)
-        lanes = _Lanes(self._iteration, self._interior, work, x, go_on)
+        lanes = _Lanes(self, x, begun, given, go_on)
         lanes.run()
-        point = self._points(x, work.state, work.converged)
-        return Finished(point, work.converged, work.iterations, work.feasibility, work.tried)
+        point = self._points(x, lanes.state, lanes.converged)
+        return Finished(
+            point, lanes.converged, lanes.infeasible, lanes.iterations, lanes.feasibility, lanes.tried
+        )
 
-    def _ladder(self, given: Mask) -> list[list[_Way]]:
-        near, wide = self._centres[0], self._centres[-1]
-        centred = [_Way(near, HASTY), _Way(wide, CAREFUL), _Way(wide, CAREFUL, guarded=True)]
-        warm = [_Way(None, WARM), *centred]
-        return [warm if own else centred for own in given]
+    def start(self, way: Way, row: int, x: Array, begun: Array) -> Array:
+        """Where a row begins on a way."""
+        plain = np.zeros(len(self._iteration.state))
+        if way.start is Start.GIVEN:
+            return begun[row]
+        if way.start is Start.FOUND:
+            return self._without_amounts(begun[row])
+        if way.start in (Start.NEAR, Start.WIDE):
+            centre = self._centres[0 if way.start is Start.NEAR else -1]
+            plain[: len(centre)] = centre
+            return plain
+        y = self._nominal.y if way.start is Start.NOMINAL else self._model.start
+        return self._begin_elastic(x[row], y)
+
+    def weight(self, way: Way) -> float:
+        """What the objective counts on a way."""
+        return way.weight * self._weight if way.elastic else way.weight
 
     def _begin(self, x: Array, starts: Point) -> Array:
         """An interior point near each start, by as much as it is wrong (see `Interior.begin`)."""
@@ -109,13 +129,40 @@ class Batch:
         bounds = starts.duals.lower[:, free][:, newton.below], starts.duals.upper[:, free][:, newton.above]
         duals = np.concatenate([held, *(part * unit for part in bounds), padding], axis=1)
         _, equality, inequality, _ = self._slim(y, x, nu, held)
-        gaps = np.concatenate(
-            [-inequality, (y - lower)[:, newton.below], (upper - y)[:, newton.above], padding], axis=1
-        )
+        gaps = self._gaps(y, inequality, lower, upper)
         wrong = np.maximum(np.abs(equality).max(axis=1, initial=0.0), -gaps.min(axis=1, initial=0.0))
         inside = np.clip(0.02 * wrong, 1e-6, 1e-2)[:, None]
         slack = np.maximum(gaps, inside)
-        return np.concatenate([y, nu, slack, np.maximum(duals, 1e-2 * inside / slack)], axis=1)
+        amounts = np.zeros((len(x), 2 * model.n_equalities + model.n_inequalities))
+        return np.concatenate([y, nu, slack, np.maximum(duals, 1e-2 * inside / slack), amounts], axis=1)
+
+    def _begin_elastic(self, x: Array, y: Array) -> Array:
+        """A point near `y` that breaks whatever it breaks: inside of everything, complementary, all prices fair."""
+        model, newton = self._model, self._iteration.newton
+        ne, ni = model.n_equalities, model.n_inequalities
+        lower, upper = self._search(x[None])
+        y = np.clip(y[model.free][None], lower, upper)
+        _, equality, inequality, _ = self._slim(y, x[None], np.zeros((1, ne)), np.zeros((1, ni)))
+        slack = np.maximum(self._gaps(y, inequality, lower, upper)[0], _INSIDE)
+        slack[:ni] = np.maximum(-inequality[0], 0.0) + _INSIDE
+        z = 1e-2 * _INSIDE / slack
+        z[:ni] = 0.5
+        amounts = [np.maximum(part, 0.0) + _INSIDE for part in (equality[0], -equality[0], inequality[0])]
+        assert len(slack) == newton.rows
+        return np.concatenate([y[0], np.zeros(ne), slack, z, *amounts])
+
+    def _without_amounts(self, state: Array) -> Array:
+        """The end of an elastic way as a state of the problem itself: near its central path, and nearly feasible."""
+        at, plain = self._iteration.parts, np.zeros(len(state))
+        for name, unit in (("y", 1.0), ("nu", self._weight), ("s", 1.0), ("z", self._weight)):
+            plain[at[name]] = state[at[name]] / unit
+        return plain
+
+    def _gaps(self, y: Array, inequality: Array, lower: Array, upper: Array) -> Array:
+        """By how much each row of `Newton` holds."""
+        newton = self._iteration.newton
+        below, above = (y - lower)[:, newton.below], (upper - y)[:, newton.above]
+        return np.concatenate([-inequality, below, above, np.ones((len(y), newton.padding))], axis=1)
 
     def _limits(self, x: Array) -> tuple[Array, Array]:
         """Bounds of all outputs, a row each."""
@@ -139,9 +186,8 @@ class Batch:
         """States as points in the problem's own units; NaN where there is none."""
         model, newton = self._model, self._iteration.newton
         rows, size = len(x), len(model.lower)
-        parts = [
-            np.full((rows, n), np.nan) for n in (size, model.n_equalities, model.n_inequalities, size, size)
-        ]
+        sizes = size, model.n_equalities, model.n_inequalities, size, size
+        parts = [np.full((rows, n), np.nan) for n in sizes]
         if converged.any():
             found, at = state[converged], self._iteration.parts
             lower, upper = self._limits(x[converged])
@@ -157,132 +203,132 @@ class Batch:
                 (pull[:, model.fixed_outputs],) = self._fixed(y, x[converged], nu, z[:, :ni])
                 low[pinned], high[pinned] = (np.maximum(s * pull[pinned], 0.0) for s in (1.0, -1.0))
             unit = model.objective_scale
-            own = (
-                y,
-                nu * (model.equality_scale / unit),
-                z[:, :ni] * (model.inequality_scale / unit),
-                low / unit,
-                high / unit,
-            )
-            for part, values in zip(parts, own, strict=True):
+            held = nu * (model.equality_scale / unit), z[:, :ni] * (model.inequality_scale / unit)
+            for part, values in zip(parts, (y, *held, low / unit, high / unit), strict=True):
                 part[converged] = values
         return Point.of(*parts)
 
 
-class _Work:
-    """What is to be done, and what has come of it."""
-
-    def __init__(self, ladder: list[list[_Way]], begun: Array, count: int) -> None:
-        self.ladder, self.begun = ladder, begun
-        self.state = np.full_like(begun, np.nan)
-        self.converged = np.zeros(count, dtype=bool)
-        self.iterations = np.zeros(count, dtype=np.int64)
-        self.feasibility = np.full(count, np.inf)
-        self.tried = np.zeros(count, dtype=bool)
-
-    def start(self, attempt: _Attempt) -> tuple[Array, _Way]:
-        """Where an attempt begins, and how it goes on."""
-        way = self.ladder[attempt.row][attempt.number]
-        return (self.begun[attempt.row] if way.start is None else way.start), way
-
-    def following(self, attempt: _Attempt) -> _Attempt | None:
-        """What is tried when an attempt has failed."""
-        later = attempt.number + 1
-        return _Attempt(attempt.row, later) if later < len(self.ladder[attempt.row]) else None
-
-
 class _Lanes:
-    """The lanes, filled with rows as they become free."""
+    """The lanes, filled with rows as they become free, and what has become of all rows."""
 
-    def __init__(
-        self, iteration: Iteration, interior: Interior, work: _Work, x: Array, go_on: Callable[[], bool]
-    ) -> None:
-        self.iteration, self.interior, self.work, self.x, self.go_on = iteration, interior, work, x, go_on
-        self.waiting: Iterator[int] = iter(range(len(x)))
-        self.attempts: list[_Attempt | None] = [None] * WIDTH
-        self.count = np.zeros(WIDTH, dtype=np.int64)
-        self.short = np.zeros(WIDTH, dtype=np.int64)
-        self.shortest, self.most = np.zeros(WIDTH), np.full(WIDTH, np.iinfo(np.int64).max)
-        self.guarded, self.shift = np.zeros(WIDTH, dtype=bool), np.zeros(WIDTH)
-        self.acceptable: dict[int, tuple[Array, bool]] = {}
+    def __init__(self, batch: Batch, x: Array, begun: Array, given: Mask, go_on: Callable[[], bool]) -> None:
+        self._batch, self._iteration, self._interior = batch, batch._iteration, batch._interior
+        self._x, self._begun, self._go_on = x, begun, go_on
+        count = len(x)
+        self.state = np.full_like(begun, np.nan)
+        self.converged, self.infeasible = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+        self.tried, self.iterations = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.int64)
+        self.feasibility = np.full(count, np.inf)
+        self._fresh = deque((row, FIRST if own else NEAR) for row, own in enumerate(given.tolist()))
+        self._hard: deque[tuple[int, Way]] = deque()
+        """Elastic lanes hold up the others: they wait until the others are done."""
+        self._doing: list[tuple[int, Way] | None] = [None] * WIDTH
+        self._count, self._short, self._settled = (np.zeros(WIDTH, dtype=np.int64) for _ in range(3))
+        self._shortest, self._most = np.zeros(WIDTH), np.full(WIDTH, _NEVER)
+        self._limit, self._tolerance = np.full(WIDTH, _NEVER), np.full(WIDTH, -1.0)
+        self._allowed = np.full(WIDTH, np.inf)
+        self._acceptable: dict[int, tuple[Array, bool]] = {}
 
     def run(self) -> None:
-        busy = 0
+        """Until nothing is left to do."""
+        iteration = self._iteration
         for lane in range(WIDTH):
-            busy += self._fill(lane)
-        iteration, interior = self.iteration, self.interior
-        rows = iteration.newton.rows
-        while busy:
+            self._fill(lane, None)
+        while any(self._doing):
             iteration()
-            info = iteration.info
-            error = info[:3].max(axis=0)
-            sound = info.max(axis=0) < RUNAWAY  # false for NaN
-            near = error <= interior.tolerance
-            done = sound & near & (info[3] * rows <= interior.held_up)
-            self.count += 1
-            self.short = np.where(info[4:].min(axis=0) < self.shortest, self.short + 1, 0)
-            ended = done | ~sound | (self.short >= self.most) | (self.count >= interior.most_iterations)
-            kept = near & sound & ~done
-            if kept.any():
-                for own in np.flatnonzero(kept).tolist():
-                    self.acceptable[own] = iteration.state[:, own].copy(), iteration.curves_up(own)
-            if self.guarded.any():
-                self._guard(ended)
+            done, ended = self._look()
             if not ended.any():
                 np.copyto(iteration.state, iteration.moved)
                 continue
-            finished = [(int(lane), bool(done[lane])) for lane in np.flatnonzero(ended)]
-            ends = {lane: self._end(lane, ok) for lane, ok in finished if self.attempts[lane] is not None}
+            following = {
+                lane: self._end(lane, bool(done[lane]))
+                for lane in np.flatnonzero(ended).tolist()
+                if self._doing[lane] is not None
+            }
             np.copyto(iteration.state, iteration.moved)
-            for lane, following in ends.items():
-                busy += self._fill(lane, following) - 1
+            for lane, way in following.items():
+                self._fill(lane, way)
 
-    def _guard(self, ended: Mask) -> None:
-        """Guarded lanes whose matrix does not curve upwards stay where they are, with a larger shift."""
-        iteration, (first, factor, last) = self.iteration, SHIFTS
-        up = iteration.inertia() == iteration.model.n_equalities
-        stays = self.guarded & ~up & ~ended
-        for lane in np.flatnonzero(stays).tolist():
-            self.shift[lane] = max(first, self.shift[lane] * factor)
-            iteration.moved[:, lane] = iteration.state[:, lane]
-            self.short[lane] = 0
-        eased = self.guarded & up
-        self.shift[eased] = np.where(self.shift[eased] > first, self.shift[eased] / factor, 0.0)
-        iteration.settings[1, self.guarded] = self.shift[self.guarded]
-        ended |= self.shift > last
+    def _look(self) -> tuple[Mask, Mask]:
+        """Lanes that have converged, and those whose way has ended."""
+        iteration = self._iteration
+        info, pairs = iteration.info, iteration.newton.rows
+        sound = info.max(axis=0) < RUNAWAY  # false for NaN
+        error, others = info[:3].max(axis=0), info[1:3].max(axis=0)
+        complementary = info[3] * pairs <= self._allowed
+        near = sound & (error <= self._tolerance)
+        still = sound & complementary & (others <= self._tolerance) & (info[0] <= _SETTLED_ERROR)
+        self._settled = np.where(still, self._settled + 1, 0)
+        done = (near & complementary) | (self._settled >= _SETTLED)
+        self._count += 1
+        self._short = np.where(info[4:6].min(axis=0) < self._shortest, self._short + 1, 0)
+        kept = near & ~done
+        if kept.any():
+            for lane in np.flatnonzero(kept).tolist():
+                self._acceptable[lane] = iteration.state[:, lane].copy(), iteration.curves_up(lane)
+        return done, done | ~sound | (self._short >= self._most) | (self._count >= self._limit)
 
-    def _end(self, lane: int, done: bool) -> _Attempt | None:
-        """Note how a lane's attempt ended; what its row tries next, if anything."""
-        work, attempt = self.work, self.attempts[lane]
-        assert attempt is not None
-        row = attempt.row
-        work.iterations[row] += self.count[lane]
-        work.feasibility[row] = self.iteration.info[1, lane]
-        state, up = self.acceptable.pop(lane, (None, False))
+    def _end(self, lane: int, done: bool) -> tuple[int, Way] | None:
+        """Note how a lane's way ended; what its row does next, if anything."""
+        iteration, doing = self._iteration, self._doing[lane]
+        assert doing is not None
+        row, way = doing
+        self.iterations[row] += self._count[lane]
+        self.feasibility[row] = iteration.info[1, lane]
+        state, up = self._acceptable.pop(lane, (None, False))
         if done:
-            state, up = self.iteration.state[:, lane].copy(), self.iteration.curves_up(lane)
-        if state is not None and up:
-            work.state[row], work.converged[row] = state, True
+            state, up = iteration.state[:, lane].copy(), way.elastic or iteration.curves_up(lane)
+        end = End.CONVERGED if state is not None and up else End.STUCK
+        if way.elastic and end is End.CONVERGED:
+            end = self._broken(lane, way)
+            if end is End.CONVERGED and way is ELASTIC:
+                self._begun[row] = state
+        elif end is End.CONVERGED:
+            assert state is not None
+            self.state[row], self.converged[row] = state, True
             return None
-        return work.following(attempt)
+        if way is LEAST_FROM_AFAR and end is End.BROKEN:
+            self.infeasible[row] = True
+        later = FOLLOWING.get((way, end))
+        return None if later is None else (row, later)
 
-    def _fill(self, lane: int, attempt: _Attempt | None = None) -> int:
-        """Give a lane something to do: a row's next attempt, or the next row. How many it was given, 0 or 1."""
-        while attempt is None:
-            row = next(self.waiting, None)
-            if row is None or not self.go_on():
-                self.attempts[lane] = None
-                self.shortest[lane], self.most[lane] = 0.0, np.iinfo(np.int64).max
-                self.guarded[lane], self.shift[lane] = False, 0.0
-                return 0
-            self.work.tried[row] = True
-            attempt = _Attempt(row, 0) if self.work.ladder[row] else None
-        state, way = self.work.start(attempt)
-        iteration = self.iteration
-        iteration.state[:, lane] = state
-        iteration.x[:, lane] = self.x[attempt.row]
-        iteration.settings[:, lane] = way.manner.settings(self.interior.barrier)
-        self.attempts[lane], self.count[lane], self.short[lane] = attempt, 0, 0
-        self.shortest[lane], self.most[lane] = way.manner.short, way.manner.most
-        self.guarded[lane], self.shift[lane] = way.guarded, 0.0
-        return 1
+    def _broken(self, lane: int, way: Way) -> End:
+        """Whether constraints are broken where an elastic lane has converged."""
+        iteration = self._iteration
+        broken, mu = iteration.info[6, lane], iteration.info[3, lane]
+        pairs = iteration.newton.rows + iteration.model.n_inequalities + 2 * iteration.model.n_equalities
+        clearly = broken - mu * pairs > _CLEARLY if way is not ELASTIC else broken > _BROKEN
+        return End.BROKEN if clearly else End.CONVERGED
+
+    def _fill(self, lane: int, doing: tuple[int, Way] | None) -> None:
+        """Give a lane something to do: its row's next way, the next row, or one that waits for an elastic way."""
+        if doing is not None and doing[1].elastic and self._fresh:
+            self._hard.append(doing)
+            doing = None
+        if doing is None:
+            waiting = self._fresh or self._hard
+            if not waiting or not self._go_on():
+                self._doing[lane] = None
+                self._shortest[lane], self._most[lane], self._limit[lane] = 0.0, _NEVER, _NEVER
+                self._tolerance[lane] = -1.0
+                self._iteration.settings[SETTINGS.index("elastic"), lane] = 0.0
+                return
+            doing = waiting.popleft()
+        row, way = doing
+        self.tried[row] = True
+        iteration, interior, batch = self._iteration, self._interior, self._batch
+        iteration.state[:, lane] = batch.start(way, row, self._x, self._begun)
+        iteration.x[:, lane] = self._x[row]
+        barrier = _ELASTIC_BARRIER if way.elastic else interior.barrier
+        own = float(way.elastic), batch.weight(way), way.pull
+        iteration.settings[:, lane] = [*way.manner.settings(barrier), *own]
+        self._doing[lane] = doing
+        self._count[lane] = self._short[lane] = self._settled[lane] = 0
+        self._shortest[lane], self._most[lane] = way.manner.short, way.manner.most
+        self._limit[lane] = _ELASTIC_ITERATIONS if way.elastic else interior.most_iterations
+        self._tolerance[lane] = _ELASTIC_TOLERANCE if way.elastic else interior.tolerance
+        self._allowed[lane] = np.inf if way.elastic else interior.held_up
+
+
+_NEVER = int(np.iinfo(np.int64).max)

@@ -1,8 +1,19 @@
-"""One iteration of the interior-point method (`_newton`) for all lanes: programs around one factorisation."""
+"""One iteration of the interior-point method (`_newton`) for all lanes: programs around one factorisation.
+
+A lane may be *elastic*: equalities and inequalities may then be broken at a price of one, `c = a - b` and `h + s = t`
+with `a, b, s, t >= 0`, against an objective that counts `weight`. Such a problem always has an interior, so that the
+iteration gets stuck nowhere: it ends at the optimum if the price is high enough, else at a least infeasible point. By
+its own optimality conditions the multipliers of `a`, `b` and `t` are `1 - nu`, `1 + nu` and `1 - z`; eliminated, they
+change two diagonals of the matrix and nothing of its pattern:
+
+    [w H + A' (1 / R) A, J'; J, -E]        R = s / z + t / (1 - z)        E = a / (1 - nu) + b / (1 + nu)
+
+For a lane that is not, `a`, `b` and `t` are zero and what is written for elastic ones is multiplied by zero; while no
+lane is elastic, that is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import casadi
@@ -12,13 +23,18 @@ from numpy.typing import NDArray
 from feasibly.solve._newton import DUAL_REGULARISATION, Newton
 from feasibly.solve.lanes.factors import analyse
 from feasibly.solve.lanes.machine import memory
-from feasibly.solve.lanes.program import Layout, Program, entries, program
+from feasibly.solve.lanes.pen import Column, Pen
+from feasibly.solve.lanes.program import Layout, entries, program
 from feasibly.solve.model import Model
 
-STATE = ("y", "nu", "s", "z")
-INFO = 6
-"""Errors of stationarity, feasibility and complementarity; complementarity; the steps of outputs and multipliers."""
-SETTINGS = 6
+STATE = ("y", "nu", "s", "z", "a", "b", "t")
+SETTINGS = (
+    "barrier", "shift", "bold", "regularisation", "stiffest", "refined below", "elastic", "weight", "pull"
+)  # fmt: skip
+"""Of each lane: those of `Manner.settings`; whether it is elastic, what the objective counts, and the weight of staying
+near the first guess."""
+INFO = ("stationarity", "feasibility", "complementarity", "mu", "primal step", "dual step", "broken")
+"""Errors where a lane stands, the average complementarity, the steps it would take, and the sum of `a`, `b` and `t`."""
 
 
 class Iteration:
@@ -28,56 +44,62 @@ class Iteration:
         newton: the formulas' sizes.
         state, moved: `(entries, lanes)`: where each lane stands (see `parts`), and where it would go.
         x, settings: of each lane.
-        info: `(INFO, lanes)`: errors where it stands, and the steps it would take.
+        info: `(len(INFO), lanes)`.
 
     Raises:
         UnsupportedError: the problem has an operation that lanes do not know.
     """
 
     def __init__(self, model: Model) -> None:
-        self.newton = Newton(model, _largest, _total)
         self.model = model
-        sizes = dict(zip(STATE, self.newton.sizes(), strict=True))
+        self.newton = newton = Newton(model)
+        ne, ni = model.n_equalities, model.n_inequalities
+        sizes = dict(zip(STATE, (newton.n, ne, newton.rows, newton.rows, ne, ne, ni), strict=True))
         layout = Layout()
-        first = layout.size
         for name, size in sizes.items():
             layout.add(name, size)
-        self.parts = {
-            name: slice(block.start - first, block.stop - first) for name, block in layout.blocks.items()
-        }
-        where = slice(first, layout.size)
-        first = layout.size
+        self.parts = {name: layout.blocks[name] for name in STATE}
+        where = slice(0, layout.size)
         for name, size in sizes.items():
             layout.add(f"new {name}", size)
-        there = slice(first, layout.size)
-        self._programs = _Written(self.newton, layout)
+        there = slice(where.stop, layout.size)
+        for name in SETTINGS:
+            layout.add(name, 1)
+        settings = slice(there.stop, layout.size)
+        for name in INFO:
+            layout.add(name, 1)
+        info = slice(settings.stop, layout.size)
+        shared = _Shared(newton, layout)
+        self._differentiate, self._factors = shared.differentiate, shared.factors
+        self._plain, self._elastic = (_Written(shared, elastic) for elastic in (False, True))
         self.memory = memory(layout.size)
         for value, place in layout.constants.items():
             self.memory[place] = value
-        blocks = {name: self.memory[block] for name, block in layout.blocks.items()}
+        for name, column in shared.fixed.items():
+            self.memory[layout.blocks[name]] = column[:, None]
         self.state, self.moved = self.memory[where], self.memory[there]
-        self.x, self.settings, self.info = blocks["x"], blocks["settings"], blocks["info"]
-        self._values, self._inverses = blocks["values"], blocks["inverses"]
-        self._mu = blocks["mu"][0]
-        self._right = [blocks[f"right {k}"] for k in (1, 2, 3)]
+        self.settings, self.info = self.memory[settings], self.memory[info]
+        self.x = self.memory[layout.blocks["x"]]
+        self._values, self._inverses = (self.memory[layout.blocks[name]] for name in ("values", "inverses"))
+        self._right = [self.memory[layout.blocks[f"right {k}"]] for k in (1, 2, 3)]
 
     def __call__(self) -> None:
         """Look at where all lanes stand and find where they would go."""
-        written, factors = self._programs, self._programs.factors
+        factors, here = self._factors, self.memory
+        written = self._elastic if self.settings[SETTINGS.index("elastic")].any() else self._plain
         predictor, corrector, refinement = self._right
-        written.assemble(self.memory)
+        self._differentiate(here)
+        written.assemble(here)
         factors.factor(self._values, self._inverses)
         factors.substitute(self._values, self._inverses, predictor)
-        written.correct(self.memory)
+        written.correct(here)
         factors.substitute(self._values, self._inverses, corrector)
-        written.direct(self.memory)
-        if (self._mu < self.settings[5]).any():
-            written.leave(self.memory)
+        written.direct(here)
+        if (self.info[INFO.index("mu")] < self.settings[SETTINGS.index("refined below")]).any():
+            written.leave(here)
             factors.substitute(self._values, self._inverses, refinement)
-            written.refine(self.memory)
-            written.move_refined(self.memory)
-        else:
-            written.move(self.memory)
+            written.refine(here)
+        written.move(here)
 
     def inertia(self) -> NDArray[np.int64]:
         """Negative eigenvalues of every lane's last matrix: one for each equality if it curves upwards."""
@@ -85,153 +107,413 @@ class Iteration:
 
     def curves_up(self, lane: int) -> bool:
         """Whether a lane's last matrix does, without the shift that it may have been given."""
-        return not self.settings[1, lane] and bool(
-            (self._inverses[:, lane] < 0.0).sum() == self.model.n_equalities
+        negative = int((self._inverses[:, lane] < 0.0).sum())
+        return not self.settings[SETTINGS.index("shift"), lane] and negative == self.model.n_equalities
+
+
+class _Shared:
+    """What elastic lanes and others have in common: the problem's derivatives, and the pattern of the matrix."""
+
+    def __init__(self, newton: Newton, layout: Layout) -> None:
+        self.newton, self.layout, self._model = newton, layout, newton.model
+        self._derivatives()
+        self._sparsity()
+
+    def _derivatives(self) -> None:
+        """Values and derivatives of the problem: the one program that CasADi writes."""
+        model, newton = self._model, self.newton
+        y, x = casadi.SX.sym("y", newton.n), casadi.SX.sym("x", len(model.nominal))
+        nu, z = casadi.SX.sym("nu", model.n_equalities), casadi.SX.sym("z", newton.rows)
+        weight = casadi.SX.sym("weight")
+        found = model.weighted(y, x, nu, z[: model.n_inequalities, 0], weight)
+        names = "objective", "c", "h", "slope", "J", "A", "H"
+        self._patterns = dict(zip(names[4:], (part.sparsity() for part in found[4:]), strict=True))
+        outputs = {
+            name: entries(casadi.densify(part)) for name, part in zip(names[1:4], found[1:4], strict=True)
+        }
+        outputs |= {name: entries(part) for name, part in zip(names[4:], found[4:], strict=True)}
+        self.fixed = {"first guess": model.start[model.free]}
+        if model.bounds is None:
+            self.fixed |= {"low": model.lower[model.free], "high": model.upper[model.free]}
+        else:
+            ends = (bound[model.free.tolist(), 0] for bound in model.search_of(x))
+            outputs |= dict(zip(("low", "high"), map(casadi.densify, ends), strict=True))
+        inputs = {"y": y, "x": x, "nu": nu, "z": z, "weight": weight}
+        self.differentiate = program(self.layout, inputs, outputs)
+        for name, column in self.fixed.items():
+            self.layout.add(name, len(column))
+
+    def _sparsity(self) -> None:
+        """The pattern of the matrix, its factors, and where each part of it goes."""
+        newton, model = self.newton, self._model
+        n, ne = newton.n, model.n_equalities
+        hessian, equality, inequality = (self._patterns[name] for name in ("H", "J", "A"))
+        block = hessian + casadi.mtimes(inequality.T, inequality) + casadi.Sparsity.diag(n)
+        pattern = casadi.blockcat(
+            [
+                [casadi.DM(block, 1.0), casadi.DM(equality.T, 1.0)],
+                [casadi.DM(equality, 1.0), casadi.DM.eye(ne)],
+            ]
+        ).sparsity()
+        self.factors = factors = analyse(pattern)
+        row, column = np.array(pattern.row())[factors.upper], np.array(pattern.get_col())[factors.upper]
+        self.entry = dict(
+            zip(zip(row.tolist(), column.tolist(), strict=True), factors.entries.tolist(), strict=True)
         )
+        self.layout.add("values", factors.values)
+        self.layout.add("inverses", factors.size)
+        for k in (1, 2, 3):
+            self.layout.add(f"right {k}", factors.size)
+        position = np.empty(factors.size, dtype=np.int64)
+        position[factors.order] = np.arange(factors.size)
+        self.of_y, self.of_nu = position[:n], position[n:]
+        self.places = {
+            name: (np.array(self._patterns[name].row()), np.array(self._patterns[name].get_col()))
+            for name in ("H", "J", "A")
+        }
 
 
 class _Written:
     """The formulas of `Newton.step`, cut where a linear system is solved."""
 
-    def __init__(self, newton: Newton, layout: Layout) -> None:
-        self._newton, self._layout = newton, layout
-        n, ne, rows = newton.n, newton.model.n_equalities, newton.rows
-        symbols = newton.symbols(casadi.SX)
-        y, nu, s, z, x = symbols
-        state = dict(zip((*STATE, "x"), symbols, strict=True))
-        settings = casadi.SX.sym("settings", SETTINGS)
-        barrier, shift, bold, regularisation, stiffest, refined_below = casadi.vertsplit(settings)
-        parts = newton.model.full(y, x, nu, z[: newton.model.n_inequalities, 0])
-        residuals = slope, equality, off = newton.residuals(symbols, parts)
-        equality_jacobian, inequality_jacobian, hessian = parts[4:]
-        limits = newton.limits(inequality_jacobian)
-        slack = casadi.fmax(s, z / stiffest)
-        ratio = z / slack
-        matrix = newton.matrix(hessian, equality_jacobian, limits, ratio, regularisation + shift)
-        self.factors = analyse(matrix.sparsity())
-        order = self.factors.order.tolist()
-        mu = _total(s * z) / rows
-        pull = ratio * off - s * z / slack
-        right = casadi.vertcat(slope + casadi.mtimes(limits.T, pull), equality)
-        # What later programs read again: matrices by their entries.
-        kept = {
-            "slope": slope, "equality": equality, "off": off, "ratio": ratio, "slack": slack, "mu": mu,
-            "pull": pull, "errors": newton.measure(symbols, residuals), "H": hessian, "J": equality_jacobian,
-            "A": inequality_jacobian,
-        }  # fmt: skip
-        values = layout.add("values", self.factors.values)
-        layout.add("inverses", self.factors.size)
-        fill = np.setdiff1d(np.arange(self.factors.values), self.factors.entries)
-        zeros = casadi.SX(casadi.DM.zeros(len(fill)))
-        self.assemble = self._program(
-            state | {"settings": settings},
-            {
-                "right 1": -right[order, 0],
-                "matrix": entries(matrix)[self.factors.upper.tolist(), 0],
-                "fill": zeros,
-            }
-            | {name: entries(value) for name, value in kept.items()},
-            {"matrix": values.start + self.factors.entries, "fill": (values.start + fill).astype(np.int32)},
+    def __init__(self, shared: _Shared, elastic: bool) -> None:
+        self._newton, self._model, self._layout = shared.newton, shared.newton.model, shared.layout
+        self._entry, self._places, self._of_y, self._of_nu = (
+            shared.entry,
+            shared.places,
+            shared.of_y,
+            shared.of_nu,
         )
-        known = {name: casadi.SX.sym(name, value.sparsity()) for name, value in kept.items()}
-        read = {name: entries(value) for name, value in known.items()}
-        solution = casadi.SX.sym("solution", n + ne)
-        change = casadi.SX(n + ne, 1)
-        change[order, 0] = solution
-        limits = newton.limits(known["A"])
-        ratio, slack, off, mu = (known[name] for name in ("ratio", "slack", "off", "mu"))
+        self._elastic = elastic
+        self.assemble = self._assemble()
+        self.correct = self._correct()
+        self.direct = self._direct()
+        self.leave, self.refine = self._leave(), self._refine()
+        self.move = self._move()
 
-        def along(change: Any, pull: Any) -> tuple[Any, Any]:
-            moved = casadi.mtimes(limits, change)
-            return -off - moved, pull + ratio * moved
+    # ---- columns that several programs read ------------------------------------------------------------
 
-        # The predictor: how far it reaches decides what the corrector aims at.
-        ds, dz = along(change[:n, 0], known["pull"])
-        reach = newton.longest(s, ds, 1.0), newton.longest(z, dz, 1.0)
-        ahead = _total((s + reach[0] * ds) * (z + reach[1] * dz)) / rows
-        part = casadi.fmin(*reach)
-        centring = casadi.fmax(0.3 * (1.0 - bold) * (1.0 - part), casadi.fmin(1.0, (ahead / mu) ** 3))
-        target = casadi.fmax(centring * mu, barrier) - casadi.fmax(part**2, bold) * ds * dz
-        pull = known["pull"] + target / slack
-        right = casadi.vertcat(known["slope"] + casadi.mtimes(limits.T, pull), known["equality"])
-        later = {"s": s, "z": z, "settings": settings}
-        self.correct = self._program(
-            later
-            | {"right 1": solution}
-            | self._read(read, "A", "ratio", "slack", "off", "mu", "pull", "slope", "equality"),
-            {"target": target, "right 2": -right[order, 0], "pull 2": pull},
+    def _limits(self, pen: Pen, dy: Column, onto: Column) -> None:
+        """Add the Jacobian of all rows times `dy`."""
+        newton, ni, nl = self._newton, self._model.n_inequalities, len(self._newton.below)
+        pen.multiply(*self._places["A"], pen.block("A"), dy, onto)
+        below, above = onto[ni : ni + nl], onto[ni + nl : ni + nl + len(newton.above)]
+        pen.sub(below, dy[newton.below], below)
+        pen.add(above, dy[newton.above], above)
+
+    def _pulled(self, pen: Pen, pull: Column, onto: Column) -> None:
+        """Add the same transposed, times a column of the rows."""
+        newton, ni, nl = self._newton, self._model.n_inequalities, len(self._newton.below)
+        rows, columns = self._places["A"]
+        pen.multiply(columns, rows, pen.block("A"), pull, onto)
+        below, above = onto[newton.below], onto[newton.above]
+        pen.sub(below, pull[ni : ni + nl], below)
+        pen.add(above, pull[ni + nl : ni + nl + len(newton.above)], above)
+
+    def _along(self, pen: Pen, dy: Column) -> Column:
+        along = pen.copy(np.broadcast_to(pen.constant(0.0), self._newton.rows))
+        self._limits(pen, dy, along)
+        return along
+
+    def _solution(self, pen: Pen, number: int) -> tuple[Column, Column]:
+        """What a right-hand side was replaced by: `dy` and `dnu`."""
+        found = pen.block(f"right {number}")
+        return found[self._of_y], found[self._of_nu]
+
+    def _state(self, pen: Pen) -> list[Column]:
+        return [pen.block(name) for name in STATE]
+
+    def _settings(self, pen: Pen, *names: str) -> list[Column]:
+        return [pen.block(name) for name in names]
+
+    # ---- programs --------------------------------------------------------------------------------------
+
+    def _assemble(self) -> Any:
+        """Residuals, errors, the matrix, and the predictor's right-hand side."""
+        pen, newton, model = Pen(self._layout), self._newton, self._model
+        n, ne, ni, rows, nl = (
+            newton.n,
+            model.n_equalities,
+            model.n_inequalities,
+            newton.rows,
+            len(newton.below),
         )
-        aim, pull = casadi.SX.sym("target", rows), casadi.SX.sym("pull", rows)
-        ds, dz = along(change[:n, 0], pull)
-        direction = {"dy": change[:n, 0], "dnu": change[n:, 0], "ds": ds, "dz": dz}
-        self.direct = self._program(
-            {"right 2": solution, "pull 2": pull} | self._read(read, "A", "ratio", "off"), direction
+        y, nu, s, z, a, b, t = self._state(pen)
+        elastic, stiffest, shift, regularisation, near = self._settings(
+            pen, "elastic", "stiffest", "shift", "regularisation", "pull"
         )
-        going = {name: casadi.SX.sym(name, value.shape[0]) for name, value in direction.items()}
-        dy, dnu, ds, dz = going.values()
-        slope = known["slope"] + casadi.mtimes(known["H"], dy) + shift * dy + casadi.mtimes(known["J"].T, dnu)
-        slope = slope + casadi.mtimes(limits.T, dz)
-        equality = known["equality"] + casadi.mtimes(known["J"], dy) - DUAL_REGULARISATION * dnu
-        left = off + casadi.mtimes(limits, dy) + ds
-        pull = ratio * left - (s * z + z * ds + s * dz - aim) / slack
-        right = casadi.vertcat(slope + casadi.mtimes(limits.T, pull), equality)
-        self.leave = self._program(
-            later
-            | going
-            | {"target": aim}
-            | self._read(read, "A", "H", "J", "ratio", "slack", "off", "slope", "equality"),
-            {"right 3": -right[order, 0], "pull 3": pull, "left": left},
+        c, h, low, high = (pen.block(name) for name in ("c", "h", "low", "high"))
+        # The constraints themselves, then what is left of them with their slacks.
+        base = pen.block("base", rows)
+        pen.copy(h, base[:ni])
+        pen.sub(low[newton.below], y[newton.below], base[ni : ni + nl])
+        pen.sub(y[newton.above], high[newton.above], base[ni + nl : ni + nl + len(newton.above)])
+        pen.copy(np.broadcast_to(pen.constant(-1.0), newton.padding), base[rows - newton.padding :])
+        off = pen.add(base, s, pen.block("off", rows))
+        balance = pen.copy(c, pen.block("balance", ne))
+        if self._elastic:
+            pen.sub(off[:ni], t, off[:ni])
+            pen.add(pen.sub(c, a), b, balance)
+        slope = pen.copy(pen.block("slope"), pen.block("whole slope", n))
+        away = pen.sub(y, pen.block("first guess"))
+        pen.accumulate(slope, near, away)
+        held = z[ni : ni + nl], z[ni + nl : ni + nl + len(newton.above)]
+        pen.sub(slope[newton.below], held[0], slope[newton.below])
+        pen.add(slope[newton.above], held[1], slope[newton.above])
+        give = slack = pen.do("FMAX", s, pen.div(z, stiffest), pen.block("slack", rows))
+        pairs = pen.copy(pen.constant(float(rows)), pen.block("pairs", 1))
+        products = pen.mul(s, z)
+        if self._elastic:
+            # What is left between the multipliers of a broken constraint and their price; one for who breaks none.
+            beyond = pen.sub(1.0, pen.mul(elastic, z[:ni]), pen.block("1 - z", ni))
+            above = pen.sub(1.0, pen.mul(elastic, nu), pen.block("1 - nu", ne))
+            below = pen.add(1.0, pen.mul(elastic, nu), pen.block("1 + nu", ne))
+            give = pen.copy(slack)
+            pen.accumulate(give[:ni], z[:ni], pen.div(t, beyond))
+            pen.accumulate(pairs, elastic, float(ni + 2 * ne))
+            products = np.concatenate([products, pen.mul(t, beyond), pen.mul(a, above), pen.mul(b, below)])
+        ratio = pen.div(z, give, pen.block("ratio", rows))
+        pen.div(pen.total(products), pairs, pen.block("mu"))
+        multipliers = pen.do("FABS", np.concatenate([nu, z]))
+        average = pen.div(pen.total(multipliers), float(ne + rows))
+        weight = pen.mul(pen.do("FMAX", average, 100.0), 0.01)
+        pen.div(pen.largest(pen.do("FABS", slope)), weight, pen.block("stationarity"))
+        pen.copy(pen.largest(pen.do("FABS", np.concatenate([balance, off]))), pen.block("feasibility"))
+        pen.div(pen.largest(products), weight, pen.block("complementarity"))
+        pen.copy(
+            pen.total(np.concatenate([a, b, t])) if self._elastic else pen.constant(0.0), pen.block("broken")
         )
-        pull, left = casadi.SX.sym("pull", rows), casadi.SX.sym("left", rows)
-        moved = casadi.mtimes(limits, change[:n, 0])
-        wanted = mu < refined_below
-        more = {"dy": change[:n, 0], "dnu": change[n:, 0], "ds": -left - moved, "dz": pull + ratio * moved}
-        self.refine = self._program(
-            {"right 3": solution, "settings": settings, "pull 3": pull, "left": left}
-            | going
-            | self._read(read, "A", "ratio", "mu"),
-            {
-                f"better {name}": value + casadi.if_else(wanted, more[name], 0.0)
-                for name, value in going.items()
-            },
-        )
-        keep = casadi.fmax(0.995, 1.0 - mu)
-        steps = newton.longest(s, ds, keep), newton.longest(z, dz, keep)
-        self.move, self.move_refined = (
-            self._program(
-                {"y": y, "nu": nu, "s": s, "z": z}
-                | {f"{which}{name}": symbol for name, symbol in going.items()}
-                | self._read(read, "mu", "errors"),
-                {
-                    "new y": y + steps[0] * dy, "new nu": nu + steps[1] * dnu, "new s": s + steps[0] * ds,
-                    "new z": z + steps[1] * dz, "info": casadi.vertcat(known["errors"], mu, *steps),
-                },
-            )
-            for which in ("", "better ")
+        self._matrix(pen, pen.add(regularisation, pen.add(shift, near)))
+        right = self._right_hand(pen, slope, pen.mul(ratio, base, pen.block("pull 1", rows)), 1)
+        pen.do("NEG", c, None, right[self._of_nu])
+        return pen.program()
+
+    def _right_hand(self, pen: Pen, slope: Column, pull: Column, number: int) -> Column:
+        """The right-hand side's first part, `-(slope + A' pull)`; the whole of it is returned."""
+        right = pen.block(f"right {number}")
+        total = pen.copy(slope)
+        self._pulled(pen, pull, total)
+        pen.do("NEG", total, None, right[self._of_y])
+        return right
+
+    def _matrix(self, pen: Pen, diagonal: Column) -> None:
+        newton, model, ni = self._newton, self._model, self._model.n_inequalities
+        n, ne, nl = newton.n, model.n_equalities, len(newton.below)
+        values = pen.block("values")
+
+        def at(rows: Any, columns: Any) -> Column:
+            pairs = zip(np.minimum(rows, columns).tolist(), np.maximum(rows, columns).tolist(), strict=True)
+            return values[np.array([self._entry[pair] for pair in pairs], dtype=np.int64)]
+
+        pen.copy(np.broadcast_to(pen.constant(0.0), len(values)), values)
+        rows, columns = self._places["H"]
+        upper = rows <= columns
+        pen.copy(pen.block("H")[upper], at(rows[upper], columns[upper]))
+        every = np.arange(n)
+        own = at(every, every)
+        pen.add(own, diagonal, own)
+        ratio = pen.block("ratio")
+        for places, part in (
+            (newton.below, ratio[ni : ni + nl]),
+            (newton.above, ratio[ni + nl : ni + nl + len(newton.above)]),
+        ):
+            pen.add(own[places], part, own[places])
+        # A' diag(ratio) A: for every inequality, each pair of its entries.
+        rows, columns = self._places["A"]
+        entry = pen.block("A")
+        weighted = pen.mul(entry, ratio[rows]) if len(rows) else entry
+        first, second = _pairs(rows)
+        order = _in_turn(columns[first] * n + columns[second])
+        first, second = first[order], second[order]
+        if len(first):
+            pen.accumulate(at(columns[first], columns[second]), weighted[first], entry[second])
+        rows, columns = self._places["J"]
+        pen.copy(pen.block("J"), at(columns, n + rows))
+        corner = at(n + np.arange(ne), n + np.arange(ne))
+        pen.copy(np.broadcast_to(pen.constant(-DUAL_REGULARISATION), ne), corner)
+        if self._elastic:
+            _, _, _, _, a, b, _ = self._state(pen)
+            give = pen.add(pen.div(a, pen.block("1 - nu")), pen.div(b, pen.block("1 + nu")))
+            pen.sub(corner, give, corner)
+
+    def _change(self, pen: Pen, number: int, aims: list[Column] | None) -> dict[str, Column]:
+        """The direction that belongs to a solution; `aims` are what `s z`, `t (1 - z)`, `a (1 - nu)`, `b (1 + nu)` are
+        to become, nothing for the predictor."""
+        ni, rows = self._model.n_inequalities, self._newton.rows
+        _, _, _, _, a, b, t = self._state(pen)
+        dy, dnu = self._solution(pen, number)
+        along = self._along(pen, dy)
+        dz = pen.fma(pen.block("ratio"), along, pen.block(f"pull {number}"))
+        ds = pen.do("NEG", pen.add(pen.block("off"), along))
+        if not self._elastic:
+            return {"y": dy, "nu": dnu, "s": ds, "z": dz}
+        beyond, above, below = self._room(pen)
+        moved_t, moved_a, moved_b = pen.mul(t, dz[:ni]), pen.mul(a, dnu), pen.mul(b, dnu)
+        if aims is not None:
+            moved_t, moved_a = pen.add(moved_t, aims[1]), pen.add(moved_a, aims[2])
+            moved_b = pen.sub(moved_b, aims[3])
+        dt = pen.sub(pen.div(moved_t, beyond), t)
+        da = pen.sub(pen.div(moved_a, above), a)
+        db = pen.sub(pen.do("NEG", pen.div(moved_b, below)), b)
+        ds = np.concatenate([pen.add(ds[:ni], dt), ds[ni:rows]])
+        return {"y": dy, "nu": dnu, "s": ds, "z": dz, "a": da, "b": db, "t": dt}
+
+    def _reach(self, pen: Pen, d: dict[str, Column], keep: Any) -> tuple[Column, Column]:
+        """The longest steps, at most one, of outputs and slacks and of multipliers, that leave each `1 - keep`."""
+        ni = self._model.n_inequalities
+        _, _, s, z, a, b, t = self._state(pen)
+        primal, dual = [pen.div(d["s"], s)], [pen.div(d["z"], z)]
+        if self._elastic:
+            (elastic,) = self._settings(pen, "elastic")
+            plain = pen.sub(1.0, elastic)
+            for name, part in (("a", a), ("b", b), ("t", t)):
+                primal.append(pen.div(d[name], pen.add(part, plain)))
+            back = pen.do("NEG", elastic)
+            for step, change, room in zip(
+                (back, back, elastic), (d["z"][:ni], d["nu"], d["nu"]), self._room(pen), strict=True
+            ):
+                dual.append(pen.div(pen.mul(step, change), room))
+        steps = []
+        for shares in (primal, dual):
+            most = pen.largest(pen.do("NEG", np.concatenate(shares)))
+            steps.append(pen.do("FMIN", pen.div(keep, pen.do("FMAX", most, 1e-30)), 1.0))
+        return steps[0], steps[1]
+
+    def _room(self, pen: Pen) -> list[Column]:
+        """What is left between multipliers and the price of breaking a constraint."""
+        return [pen.block(name) for name in ("1 - z", "1 - nu", "1 + nu")]
+
+    def _correct(self) -> Any:
+        """How far the predictor reaches decides what the corrector aims at."""
+        pen, ni, ne, rows = (
+            Pen(self._layout), self._model.n_inequalities, self._model.n_equalities, self._newton.rows
         )  # fmt: skip
+        _, _, s, z, a, b, t = self._state(pen)
+        elastic, bold, barrier = self._settings(pen, "elastic", "bold", "barrier")
+        d = self._change(pen, 1, None)
+        primal, dual = self._reach(pen, d, 1.0)
 
-    def _program(self, inputs: dict[str, Any], outputs: dict[str, Any], places: Any = None) -> Program:
-        dense = {name: casadi.densify(value) for name, value in outputs.items()}
-        return program(
-            self._layout, {name: entries(symbol) for name, symbol in inputs.items()}, dense, places
+        def there(column: Column, step: Column, change: Column) -> Column:
+            return pen.fma(step, change, column)
+
+        products = pen.mul(there(s, primal, d["s"]), there(z, dual, d["z"]))
+        if self._elastic:
+            away = pen.mul(dual, elastic)
+            back = pen.do("NEG", away)
+            beyond, above, below = self._room(pen)
+            products = np.concatenate([
+                products,
+                pen.mul(there(t, primal, d["t"]), there(beyond, back, d["z"][:ni])),
+                pen.mul(there(a, primal, d["a"]), there(above, back, d["nu"])),
+                pen.mul(there(b, primal, d["b"]), there(below, away, d["nu"])),
+            ])  # fmt: skip
+        ahead = pen.div(pen.total(products), pen.block("pairs"))
+        mu, part = pen.block("mu"), pen.do("FMIN", primal, dual)
+        share = pen.div(ahead, mu)
+        cube = pen.do("FMIN", pen.mul(pen.mul(share, share), share), 1.0)
+        careful = pen.mul(pen.mul(pen.sub(1.0, bold), pen.sub(1.0, part)), 0.3)
+        target = pen.do("FMAX", pen.mul(pen.do("FMAX", careful, cube), mu), barrier)
+        second = pen.do("FMAX", pen.mul(part, part), bold)
+        minus = pen.do("NEG", second)
+        aim = pen.fma(minus, pen.mul(d["s"], d["z"]), target, pen.block("aim s", rows))
+        base, c = pen.add(pen.block("base"), pen.div(aim, z)), pen.block("c")
+        if self._elastic:
+            price = pen.mul(elastic, target)
+            aims = [
+                pen.fma(second, pen.mul(d["t"], d["z"][:ni]), price, pen.block("aim t", ni)),
+                pen.fma(second, pen.mul(d["a"], d["nu"]), price, pen.block("aim a", ne)),
+                pen.fma(minus, pen.mul(d["b"], d["nu"]), price, pen.block("aim b", ne)),
+            ]
+            base = np.concatenate([pen.sub(base[:ni], pen.div(aims[0], beyond)), base[ni:]])
+            c = pen.sub(c, pen.sub(pen.div(aims[1], above), pen.div(aims[2], below)))
+        pull = pen.mul(pen.block("ratio"), base, pen.block("pull 2", rows))
+        right = self._right_hand(pen, pen.block("whole slope"), pull, 2)
+        pen.do("NEG", c, None, right[self._of_nu])
+        return pen.program()
+
+    def _aims(self, pen: Pen) -> list[Column]:
+        return [pen.block(f"aim {name}") for name in (("s", "t", "a", "b") if self._elastic else "s")]
+
+    def _direct(self) -> Any:
+        """The corrector's direction."""
+        pen = Pen(self._layout)
+        for name, column in self._change(pen, 2, self._aims(pen)).items():
+            pen.copy(column, pen.block(f"d{name}", len(column)))
+        return pen.program()
+
+    def _leave(self) -> Any:
+        """What is left of Newton's equations after that, as another right-hand side; not for elastic lanes."""
+        pen, n = Pen(self._layout), self._newton.n
+        _, _, s, z, _, _, _ = self._state(pen)
+        dy, dnu, ds, dz = (pen.block(f"d{name}") for name in ("y", "nu", "s", "z"))
+        slope = pen.copy(pen.block("whole slope"))
+        rows, columns = self._places["H"]
+        pen.multiply(rows, columns, pen.block("H"), dy, slope)
+        pen.accumulate(slope, pen.block("shift"), dy)
+        rows, columns = self._places["J"]
+        pen.multiply(columns, rows, pen.block("J"), dnu, slope)
+        self._pulled(pen, dz, slope)
+        balance = pen.copy(pen.block("balance"))
+        pen.multiply(rows, columns, pen.block("J"), dy, balance)
+        balance = pen.fma(-DUAL_REGULARISATION, dnu, balance)
+        left = pen.add(
+            pen.add(pen.block("off"), ds), self._along(pen, dy), pen.block("left", self._newton.rows)
         )
+        product = pen.fma(s, dz, pen.fma(z, ds, pen.mul(s, z)))
+        gap = pen.div(pen.sub(product, pen.block("aim s")), pen.block("slack"))
+        pull = pen.sub(pen.mul(pen.block("ratio"), left), gap, pen.block("pull 3", self._newton.rows))
+        right = self._right_hand(pen, slope, pull, 3)
+        pen.do("NEG", balance, None, right[self._of_nu])
+        assert len(slope) == n
+        return pen.program()
 
-    def _read(self, read: dict[str, Any], *names: str) -> dict[str, Any]:
-        return {name: read[name] for name in names if read[name].nnz()}
+    def _refine(self) -> Any:
+        """The direction with that taken care of, for lanes that ask for it."""
+        pen = Pen(self._layout)
+        wanted = pen.do("LT", pen.block("mu"), pen.block("refined below"))
+        dy, dnu = self._solution(pen, 3)
+        along = self._along(pen, dy)
+        more = {
+            "y": dy, "nu": dnu, "s": pen.do("NEG", pen.add(pen.block("left"), along)),
+            "z": pen.fma(pen.block("ratio"), along, pen.block("pull 3")),
+        }  # fmt: skip
+        for name, change in more.items():
+            direction = pen.block(f"d{name}")
+            pen.add(
+                direction, pen.do("IF_ELSE_ZERO", np.broadcast_to(wanted, len(change)), change), direction
+            )
+        return pen.program()
+
+    def _move(self) -> Any:
+        """The steps, and where they lead."""
+        pen = Pen(self._layout)
+        names = STATE if self._elastic else STATE[:4]
+        d = {name: pen.block(f"d{name}") for name in names}
+        keep = pen.do("FMAX", pen.sub(1.0, pen.block("mu")), 0.995)
+        primal, dual = self._reach(pen, d, keep)
+        pen.copy(primal, pen.block("primal step"))
+        pen.copy(dual, pen.block("dual step"))
+        for name in names:
+            step = dual if name in ("nu", "z") else primal
+            pen.fma(step, d[name], pen.block(name), pen.block(f"new {name}"))
+        return pen.program()
 
 
-def _pairwise(combine: Callable[[Any, Any], Any], column: Any) -> Any:
-    """The entries of a column come down to one in pairs, so that no operation waits for a long chain of others."""
-    while (count := column.shape[0]) > 1:
-        half = count // 2
-        paired = combine(column[:half, 0], column[half : 2 * half, 0])
-        column = casadi.vertcat(paired, column[2 * half :, 0])
-    return column
+def _pairs(rows: Any) -> tuple[Any, Any]:
+    """Positions of the entries of a sparse matrix, two of one row at a time, each pair once."""
+    order = np.argsort(rows, kind="stable")
+    _, first, counts = np.unique(rows[order], return_index=True, return_counts=True)
+    left, right = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for begin, count in zip(first.tolist(), counts.tolist(), strict=True):
+        i, j = np.triu_indices(count)
+        left.append(order[begin + i])
+        right.append(order[begin + j])
+    return np.concatenate(left), np.concatenate(right)
 
 
-def _largest(column: Any) -> Any:
-    return _pairwise(casadi.fmax, column)
-
-
-def _total(column: Any) -> Any:
-    return _pairwise(lambda first, second: first + second, column)
+def _in_turn(keys: Any) -> Any:
+    """An order in which equal keys are far from one another: the first of each, the second of each, and so on."""
+    order = np.argsort(keys, kind="stable")
+    _, first, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    turn = np.arange(len(keys)) - np.repeat(first, counts)
+    return order[np.argsort(turn, kind="stable")]

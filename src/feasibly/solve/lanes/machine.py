@@ -39,12 +39,15 @@ _COMPARED = {"LT": "<", "LE": "<=", "EQ": "==", "NE": "!="}
 _OTHER = (
     "ASSIGN", "ADD", "SUB", "MUL", "DIV", "NEG", "SQ", "TWICE", "INV", "SIGN", "NOT", "AND", "OR", "IF_ELSE_ZERO",
 )  # fmt: skip
+MULTIPLY_ADD = 1000
+"""Beside CasADi's codes: the product of the arguments is added to what stands in the result's place."""
 OPERATIONS: dict[int, str] = {
     getattr(casadi, f"OP_{name}"): name
     for name in (*_OTHER, *_INTRINSIC, *_INTRINSIC_PAIR, *_LIBRARY, *_LIBRARY_PAIR, *_COMPARED)
     if hasattr(casadi, f"OP_{name}")
 }
 """CasADi's codes of the operations that lanes know."""
+CODES = {name: code for code, name in OPERATIONS.items()}
 
 Memory = NDArray[np.float64]
 Places = NDArray[np.int32]
@@ -136,7 +139,7 @@ class _Module:
         b.branch(choose := function.append_basic_block("choose"))
         b.position_at_end(choose)
         switch = b.switch(code, following)
-        for value, name in OPERATIONS.items():
+        for value, name in [*OPERATIONS.items(), (MULTIPLY_ADD, "MULTIPLY_ADD")]:
             block = function.append_basic_block(name)
             switch.add_case(_INT(value), block)
             b.position_at_end(block)
@@ -159,7 +162,12 @@ class _Module:
         at.add_incoming(first, before)
         places = [b.zext(b.load(b.gep(runs, [b.add(at, _LONG(k))])), _LONG) for k in range(3)]
         arguments = [self._load(b, vector, place) for place in places[1:]]
-        self._store(b, self._operation(b, name, *arguments), vector, places[0])
+        if name == "MULTIPLY_ADD":
+            sum_ = self._load(b, vector, places[0])
+            result = b.call(self._intrinsic("fma", 3), [*arguments, sum_])
+        else:
+            result = self._operation(b, name, *arguments)
+        self._store(b, result, vector, places[0])
         later = b.add(at, _LONG(3))
         at.add_incoming(later, b.block)
         b.cbranch(b.icmp_unsigned("<", later, end), body, following)

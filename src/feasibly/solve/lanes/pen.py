@@ -1,0 +1,173 @@
+"""Formulas of whole columns, written as programs for lanes.
+
+A column is a list of places in the memory. What a `Pen` is told is kept as one run an operation, and columns that are
+needed only in between share their places once nobody reads them any more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feasibly.solve.lanes.machine import CODES, MULTIPLY_ADD
+from feasibly.solve.lanes.program import Layout, Program
+
+Column = NDArray[np.int64]
+"""Places; of columns in between, numbers that stand for places, counted from `_BETWEEN`."""
+_BETWEEN = 1 << 40
+
+
+class Pen:
+    """Writes one program."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._runs: list[tuple[int, Column, Column, Column]] = []
+        self._between: list[int] = []  # how many places each column in between has
+        self._next = _BETWEEN
+
+    # ---- columns ---------------------------------------------------------------------------------------
+
+    def block(self, name: str, size: int | None = None) -> Column:
+        """The column of a block, which is made if it is not there."""
+        block = self._layout.blocks[name] if size is None else self._layout.add(name, size)
+        return np.arange(block.start, block.stop)
+
+    def constant(self, value: float) -> Column:
+        """A number."""
+        return np.array([self._layout.constant(value)])
+
+    def new(self, size: int) -> Column:
+        """A column in between."""
+        self._between.append(size)
+        self._next += size
+        return np.arange(self._next - size, self._next)
+
+    # ---- operations ------------------------------------------------------------------------------------
+
+    def do(self, name: str, first: Any, second: Any = None, into: Column | None = None) -> Column:
+        """An operation on columns, or on a column and a number."""
+        a = self._column(first)
+        b = a if second is None else self._column(second)
+        size = max(len(a), len(b)) if min(len(a), len(b)) else 0
+        into = self.new(size) if into is None else into
+        if size:
+            self._runs.append((CODES[name], into, np.broadcast_to(a, size), np.broadcast_to(b, size)))
+        return into
+
+    def add(self, first: Any, second: Any, into: Column | None = None) -> Column:
+        """`first + second`."""
+        return self.do("ADD", first, second, into)
+
+    def sub(self, first: Any, second: Any, into: Column | None = None) -> Column:
+        """`first - second`."""
+        return self.do("SUB", first, second, into)
+
+    def mul(self, first: Any, second: Any, into: Column | None = None) -> Column:
+        """`first * second`."""
+        return self.do("MUL", first, second, into)
+
+    def div(self, first: Any, second: Any, into: Column | None = None) -> Column:
+        """`first / second`."""
+        return self.do("DIV", first, second, into)
+
+    def copy(self, column: Any, into: Column | None = None) -> Column:
+        """The same values elsewhere."""
+        return self.do("ASSIGN", column, None, into)
+
+    def fma(self, first: Any, second: Any, third: Any, into: Column | None = None) -> Column:
+        """`first * second + third`."""
+        a, b, c = (self._column(part) for part in (first, second, third))
+        size = max(len(a), len(b), len(c))
+        total = self.copy(np.broadcast_to(c, size), into)
+        self.accumulate(total, a, b)
+        return total
+
+    def accumulate(self, into: Column, first: Any, second: Any) -> None:
+        """Add the products of two columns to a third."""
+        if len(into):
+            a, b = (np.broadcast_to(self._column(part), len(into)) for part in (first, second))
+            self._runs.append((MULTIPLY_ADD, into, a, b))
+
+    def multiply(self, rows: Any, columns: Any, values: Column, vector: Column, onto: Column) -> None:
+        """Add a sparse matrix times a column to another: what belongs to one row is added in turn, not at once."""
+        rows, columns = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
+        if not len(rows):
+            return
+        order = np.argsort(rows, kind="stable")
+        _, first, counts = np.unique(rows[order], return_index=True, return_counts=True)
+        turn = np.arange(len(rows)) - np.repeat(first, counts)
+        order = order[np.argsort(turn, kind="stable")]
+        self.accumulate(onto[rows[order]], values[order], vector[columns[order]])
+
+    def total(self, column: Column) -> Column:
+        """The sum of all entries, in pairs, so that no addition waits for a long chain of others."""
+        return self._pairwise("ADD", column)
+
+    def largest(self, column: Column) -> Column:
+        """The largest entry."""
+        return self._pairwise("FMAX", column)
+
+    def _pairwise(self, name: str, column: Column) -> Column:
+        if not len(column):
+            return self.constant(0.0)
+        while len(column) > 1:
+            half = len(column) // 2
+            paired = self.do(name, column[:half], column[half : 2 * half])
+            column = np.concatenate([paired, column[2 * half :]])
+        return column
+
+    def _column(self, value: Any) -> Column:
+        return self.constant(value) if isinstance(value, int | float) else value
+
+    # ---- the program -----------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """What was written; the columns in between get their places now."""
+        place = self._places()
+        words: list[NDArray[np.int64]] = []
+        for code, into, first, second in self._runs:
+            own = np.stack([_moved(part, place) for part in (into, first, second)], axis=1)
+            words += [np.array([code, len(into)]), own.ravel()]
+        joined = np.concatenate(words).astype(np.int32) if words else np.zeros(0, dtype=np.int32)
+        return Program(joined, len(self._runs), sum(len(run[1]) for run in self._runs))
+
+    def _places(self) -> Column:
+        """Where each number of a column in between stands: a column's places are free after its last use."""
+        begins = np.concatenate([[0], np.cumsum(self._between)]).astype(np.int64)
+        last: dict[int, int] = {}
+        uses: list[list[int]] = []
+        for k, (_, *parts) in enumerate(self._runs):
+            joined = np.concatenate(parts)
+            inner = joined[joined >= _BETWEEN] - _BETWEEN
+            owners = np.unique(np.searchsorted(begins, inner, side="right") - 1).tolist()
+            uses.append(owners)
+            last |= dict.fromkeys(owners, k)
+        place = np.full(int(begins[-1]), -1, dtype=np.int64)
+        free: dict[int, list[Column]] = {}
+        used = 0
+        given: dict[int, Column] = {}
+        for k, owners in enumerate(uses):
+            for owner in owners:
+                if owner in given:
+                    continue
+                size = self._between[owner]
+                kept = free.get(size)
+                if kept:
+                    own = kept.pop()
+                else:
+                    own = np.array([self._layout.work(used + i) for i in range(size)])
+                    used += size
+                given[owner] = own
+                place[begins[owner] : begins[owner + 1]] = own
+            for owner in owners:
+                if last[owner] == k:
+                    free.setdefault(self._between[owner], []).append(given[owner])
+        return place
+
+
+def _moved(column: Column, place: Column) -> Column:
+    inner = column >= _BETWEEN
+    return np.where(inner, place[np.where(inner, column - _BETWEEN, 0)] if len(place) else column, column)

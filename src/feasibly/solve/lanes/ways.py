@@ -1,0 +1,66 @@
+"""The ways a row is tried in, one after the other: which comes first, and which follows how the last one ended."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from feasibly.solve._newton import CAREFUL, HASTY, WARM, Manner
+
+
+class Start(enum.Enum):
+    """Where a way begins."""
+
+    GIVEN = "the row's own start"
+    NEAR = "the nominal input's central path, near its end"
+    WIDE = "the same where the path is wider"
+    NOMINAL = "the nominal solution, elastic"
+    GUESS = "the problem's first guess, elastic"
+    FOUND = "where the elastic problem ended"
+
+
+class End(enum.Enum):
+    """How a way ended."""
+
+    CONVERGED = "at a point that satisfies the optimality conditions"
+    BROKEN = "an elastic one has converged, and constraints are broken there"
+    STUCK = "anything else"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One attempt."""
+
+    start: Start
+    manner: Manner
+    elastic: bool = False
+    weight: float = 1.0
+    """What the objective counts; for an elastic way, as a share of what makes the price high enough."""
+    pull: float = 0.0
+    """The weight of staying near the first guess: it makes a least infeasible point unique."""
+
+
+_SOFT = replace(HASTY, bold=False, short=1e-5, most=8)
+"""Elastic lanes: there is an interior, so that short steps are no sign of being stuck."""
+_PULL = 1e-6
+
+FIRST = Way(Start.GIVEN, WARM)
+NEAR = Way(Start.NEAR, HASTY)
+WIDE = Way(Start.WIDE, CAREFUL)
+ELASTIC = Way(Start.NOMINAL, _SOFT, elastic=True)
+FINISH = Way(Start.FOUND, HASTY)
+FINISH_CAREFULLY = Way(Start.FOUND, CAREFUL)
+LEAST = Way(Start.NOMINAL, _SOFT, elastic=True, weight=0.0, pull=_PULL)
+LEAST_FROM_AFAR = replace(LEAST, start=Start.GUESS)
+
+FOLLOWING: dict[tuple[Way, End], Way] = {
+    (FIRST, End.STUCK): NEAR,
+    (NEAR, End.STUCK): WIDE,
+    (WIDE, End.STUCK): ELASTIC,
+    (ELASTIC, End.CONVERGED): FINISH,
+    (FINISH, End.STUCK): FINISH_CAREFULLY,
+    (ELASTIC, End.BROKEN): LEAST,
+    (LEAST, End.BROKEN): LEAST_FROM_AFAR,
+}
+"""What is tried next. A row whose two searches for a feasible point both end at a broken constraint has none; a row for
+which nothing follows, and which has not converged, is left to others."""
