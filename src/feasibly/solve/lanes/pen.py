@@ -51,7 +51,7 @@ class Pen:
         """An operation on columns, or on a column and a number."""
         a = self._column(first)
         b = a if second is None else self._column(second)
-        size = max(len(a), len(b)) if min(len(a), len(b)) else 0
+        size = _common(a, b)
         into = self.new(size) if into is None else into
         if size:
             self._runs.append((CODES[name], into, np.broadcast_to(a, size), np.broadcast_to(b, size)))
@@ -80,8 +80,8 @@ class Pen:
     def fma(self, first: Any, second: Any, third: Any, into: Column | None = None) -> Column:
         """`first * second + third`."""
         a, b, c = (self._column(part) for part in (first, second, third))
-        size = max(len(a), len(b), len(c))
-        total = self.copy(np.broadcast_to(c, size), into)
+        size = _common(a, b, c)
+        total = self.copy(np.broadcast_to(c, size) if size else c[:0], into)
         self.accumulate(total, a, b)
         return total
 
@@ -166,6 +166,12 @@ class Pen:
                 if last[owner] == k:
                     free.setdefault(self._between[owner], []).append(given[owner])
         return place
+
+
+def _common(*columns: Column) -> int:
+    """The length of an operation's result; none where one of the columns has none."""
+    lengths = [len(column) for column in columns]
+    return max(lengths) if min(lengths) else 0
 
 
 def _moved(column: Column, place: Column) -> Column:

@@ -1,0 +1,294 @@
+"""Many rows at once: programs against CasADi and NumPy, the method against its twin for one row at a time."""
+
+import sys
+
+import casadi
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from feasibly.answer.rowwise import RowSolver
+from feasibly.problem.core import Problem
+from feasibly.problem.families import load_problem
+from feasibly.problem.sampling import sample
+from feasibly.solve._newton import CAREFUL, HASTY
+from feasibly.solve.interior import State
+from feasibly.solve.lanes.evaluate import Rows
+from feasibly.solve.lanes.factors import analyse
+from feasibly.solve.lanes.iteration import Iteration
+from feasibly.solve.lanes.machine import CODES, WIDTH, memory
+from feasibly.solve.lanes.pen import Pen
+from feasibly.solve.lanes.program import Layout, UnsupportedError, program
+from feasibly.solve.nlp import Solver
+from tests.grids import GRID6
+from tests.problems import CASES, make
+
+ONE = {
+    "NEG": lambda a: -a, "SQ": lambda a: a**2, "TWICE": lambda a: a + a, "INV": lambda a: 1.0 / a,
+    "SIGN": casadi.sign, "NOT": casadi.logic_not, "SQRT": casadi.sqrt, "FABS": casadi.fabs, "FLOOR": casadi.floor,
+    "CEIL": casadi.ceil, "SIN": casadi.sin, "COS": casadi.cos, "TAN": casadi.tan, "ASIN": casadi.asin,
+    "ACOS": casadi.acos, "ATAN": casadi.atan, "SINH": casadi.sinh, "COSH": casadi.cosh, "TANH": casadi.tanh,
+    "ASINH": casadi.asinh, "ACOSH": casadi.acosh, "ATANH": casadi.atanh, "EXP": casadi.exp, "LOG": casadi.log,
+    "ERF": casadi.erf, "LOG1P": casadi.log1p, "EXPM1": casadi.expm1,
+}  # fmt: skip
+TWO = {
+    "ADD": lambda a, b: a + b, "SUB": lambda a, b: a - b, "MUL": lambda a, b: a * b, "DIV": lambda a, b: a / b,
+    "POW": casadi.power, "ATAN2": casadi.atan2, "FMOD": casadi.fmod, "FMIN": casadi.fmin, "FMAX": casadi.fmax,
+    "COPYSIGN": casadi.copysign, "HYPOT": casadi.hypot, "LT": casadi.lt, "LE": casadi.le, "EQ": casadi.eq,
+    "NE": casadi.ne, "AND": casadi.logic_and, "OR": casadi.logic_or,
+    "IF_ELSE_ZERO": lambda a, b: casadi.if_else(a, b, 0.0),
+}  # fmt: skip
+VALUES = np.array([-2.5, -1.0, -0.3, 0.0, 1e-3, 0.4, 1.0, 3.7, 40.0])
+
+
+def test_every_operation_has_a_row_here():
+    assert set(CODES) - {"ASSIGN", "CONSTPOW"} == set(ONE) | set(TWO)
+
+
+@pytest.mark.parametrize("name", sorted(ONE))
+def test_operations_of_one_number_are_those_of_casadi(name):
+    a = casadi.SX.sym("a", 1)
+    _compare(casadi.Function("f", [a], [ONE[name](a)]), VALUES[:, None])
+
+
+@pytest.mark.parametrize("name", sorted(TWO))
+def test_operations_of_two_numbers_are_those_of_casadi(name):
+    a, b = casadi.SX.sym("a", 1), casadi.SX.sym("b", 1)
+    first, second = (part.reshape(-1, 1) for part in np.meshgrid(VALUES, VALUES))
+    _compare(casadi.Function("f", [a, b], [TWO[name](a, b)]), first, second)
+
+
+def _compare(function, *columns):
+    (found,) = Rows(function)(*columns)
+    wanted = [float(function(*row)) for row in zip(*(column.ravel() for column in columns), strict=True)]
+    np.testing.assert_allclose(found.ravel(), wanted, rtol=1e-14, atol=0.0)
+
+
+def test_long_programs_in_which_values_are_used_again_and_again():
+    random = np.random.default_rng(5)
+    x = casadi.SX.sym("x", 6)
+    pool = [x[i] for i in range(6)]
+    for _ in range(4000):
+        a, b = (pool[int(i)] for i in random.integers(max(len(pool) - 300, 0), len(pool), 2))
+        pool.append((a + b, a * 0.5 - b, casadi.sin(a) * b)[int(random.integers(3))])
+    chosen = [pool[int(i)] for i in random.integers(0, len(pool), 200)] + [
+        x[0],
+        casadi.SX(3.0),
+        pool[-1],
+        pool[-1],
+    ]
+    function = casadi.Function("f", [x], [casadi.vertcat(*chosen)])
+    rows = random.uniform(-1.0, 1.0, (11, 6))
+    wanted = [np.array(function(row)).ravel() for row in rows]
+    np.testing.assert_allclose(Rows(function)(rows)[0], wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_what_a_program_reads_it_may_not_write():
+    x = casadi.SX.sym("x", 2)
+    with pytest.raises(ValueError, match="cannot write what it reads"):
+        program(Layout(), {"x": x}, {"x": 2.0 * x})
+
+
+def test_operations_that_lanes_do_not_know_are_refused():
+    x = casadi.SX.sym("x", 1)
+    with pytest.raises(UnsupportedError):
+        Rows(casadi.Function("f", [x], [x.printme(x)]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_factors_solve_what_numpy_solves(seed):
+    random = np.random.default_rng(seed)
+    size, negative = 40, 12
+    matrices = []
+    pattern = (random.random((size, size)) < 0.06) | np.eye(size, dtype=bool)
+    pattern |= pattern.T
+    for _ in range(WIDTH):
+        dense = np.where(pattern, random.standard_normal((size, size)), 0.0)
+        dense = dense + dense.T
+        signs = np.where(np.arange(size) < size - negative, 1.0, -1.0)
+        matrices.append(dense + np.diag(signs * 40.0))
+    rows, columns = np.nonzero(pattern.T)[::-1]
+    sparsity = casadi.Sparsity.triplet(size, size, rows.tolist(), columns.tolist())
+    factors = analyse(sparsity)
+    values, inverses, right = memory(factors.values), memory(factors.size), memory(factors.size)
+    row, column = np.array(sparsity.row())[factors.upper], np.array(sparsity.get_col())[factors.upper]
+    wanted = random.standard_normal((size, WIDTH))
+    for lane, matrix in enumerate(matrices):
+        values[factors.entries, lane] = matrix[row, column]
+        right[:, lane] = (matrix @ wanted[:, lane])[factors.order]
+    factors.factor(values, inverses)
+    factors.substitute(values, inverses, right)
+    np.testing.assert_allclose(right, wanted[factors.order], rtol=1e-9, atol=1e-9)
+    for lane, matrix in enumerate(matrices):
+        assert (inverses[:, lane] < 0.0).sum() == (np.linalg.eigvalsh(matrix) < 0.0).sum()
+
+
+def test_columns_in_between_share_places_only_when_nobody_reads_them_any_more():
+    layout = Layout()
+    for name in ("x", "y"):
+        layout.add(name, 5)
+    pen = Pen(layout)
+    x, y = pen.block("x"), pen.block("y")
+    kept = pen.mul(x, 2.0)
+    total = pen.copy(y)
+    for _ in range(20):
+        total = pen.fma(0.5, total, pen.sub(kept, x))
+    pen.add(total, pen.largest(pen.do("NEG", kept)), pen.block("out", 5))
+    pen.multiply([0, 0, 3], [1, 2, 4], x[:3], y, pen.block("out"))
+    written = pen.program()
+    vectors = memory(layout.size)
+    for value, place in layout.constants.items():
+        vectors[place] = value
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 5, WIDTH))
+    vectors[layout.blocks["x"]], vectors[layout.blocks["y"]] = a, b
+    written(vectors)
+    total = b
+    for _ in range(20):
+        total = 0.5 * total + (2.0 * a - a)
+    wanted = total + (-2.0 * a).max(axis=0)
+    wanted[0] += a[0] * b[1] + a[1] * b[2]
+    wanted[3] += a[2] * b[4]
+    np.testing.assert_allclose(vectors[layout.blocks["out"]], wanted, rtol=1e-13, atol=1e-13)
+    assert layout.size < 60
+
+
+@pytest.mark.parametrize("manner", [HASTY, CAREFUL])
+@pytest.mark.parametrize("name", ["grid6", "toy", "nonconvex", "unconstrained", "degenerate"])
+def test_an_iteration_is_that_of_one_row_at_a_time(name, manner):
+    solver = Solver.build(make(name))
+    interior, iteration = solver._interior, Iteration(solver.model)
+    x = sample(make(name), WIDTH, seed=1)
+    centre = interior.centres[-1]
+    plain = np.concatenate([centre.y, centre.nu, centre.s, centre.z])
+    iteration.state[:] = 0.0
+    iteration.state[: len(plain)] = plain[:, None]
+    iteration.x[:] = x.T
+    iteration.settings[:] = np.array([*manner.settings(1e-9), 0.0, 1.0, 0.0])[:, None]
+    states = [centre] * WIDTH
+    for _ in range(3):
+        iteration()
+        for lane, state in enumerate(states):
+            *moved, info, matrix = interior._move(state, x[lane], 1e-9, manner)
+            np.testing.assert_allclose(iteration.info[:6, lane], info, rtol=1e-4, atol=1e-7)
+            np.testing.assert_allclose(
+                iteration.moved[: len(plain), lane], np.concatenate(moved), rtol=1e-5, atol=1e-6
+            )
+            assert iteration.curves_up(lane) == interior._curves_up(matrix)
+            states[lane] = State(*moved)
+        iteration.state[:] = iteration.moved
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_rows_end_where_they_do_one_by_one(name):
+    problem = make(name)
+    rows = RowSolver(problem)
+    if rows.batch is None:
+        assert not rows.solver.nominal.outcome.ok, "lanes are for every problem that has a nominal solution"
+        return
+    x = sample(problem, 2 * WIDTH + 3, seed=4)
+    found = rows.solve(x, None, thorough=True, at_once=True)
+    alone = rows.solve(x, None, thorough=True, at_once=False)
+    assert found.outcome == alone.outcome
+    ok = found.ok
+    assert (found.seconds > 0.0).all()
+    cost, other = (problem.objectives(x[ok], part.point.y[ok]) for part in (found, alone))
+    np.testing.assert_allclose(cost, other, rtol=1e-8, atol=1e-9)
+    if CASES[name].unique:
+        np.testing.assert_allclose(found.point.y[ok], alone.point.y[ok], atol=1e-5)
+        for part, one in zip(found.point.parts[1:], alone.point.parts[1:], strict=True):
+            scale = np.abs(one[ok]).max(initial=1.0)
+            np.testing.assert_allclose(part[ok] / scale, one[ok] / scale, atol=1e-4)
+
+
+def test_rows_without_a_solution_are_told_from_those_with_one():
+    problem = make("half-infeasible")
+    batch = Solver.build(problem).batch
+    assert batch is not None
+    x = np.linspace(1.0, 3.0, 41)[:, None]
+    found = batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    np.testing.assert_array_equal(found.converged, x[:, 0] <= 2.0)
+    np.testing.assert_array_equal(found.infeasible, x[:, 0] > 2.0)
+
+
+def test_starts_near_the_answer_take_fewer_iterations():
+    problem = make("grid6")
+    rows = RowSolver(problem)
+    x = sample(problem, 16, seed=2)
+    cold = rows.solve(x, None, thorough=False, at_once=True)
+    warm = rows.solve(x, cold.point, thorough=False, at_once=True)
+    assert warm.ok.all()
+    assert warm.iterations.mean() < cold.iterations.mean()
+    np.testing.assert_allclose(
+        problem.objectives(x, warm.point.y), problem.objectives(x, cold.point.y), rtol=1e-8
+    )
+
+
+def test_elements_out_of_service_and_bounds_that_move_with_the_input(tmp_path):
+    problem = load_problem(
+        GRID6.write(tmp_path / "grid.json"), vary=("load", "branch", "generator", "rating")
+    )
+    rows = RowSolver(problem)
+    assert rows.batch is not None
+    x = sample(problem, 24, seed=6)
+    x = x[[not problem.refused(row[None]) for row in x]]
+    found = rows.solve(x, None, thorough=True, at_once=True)
+    alone = rows.solve(x, None, thorough=True, at_once=False)
+    assert found.outcome == alone.outcome
+    ok = found.ok
+    assert ok.sum() > 5
+    np.testing.assert_allclose(
+        problem.objectives(x[ok], found.point.y[ok]), problem.objectives(x[ok], alone.point.y[ok]), rtol=1e-7
+    )
+    out = x[:, problem.inputs["generator"]] == 0.0
+    assert (found.point.y[:, problem.blocks["pg"]][out & ok[:, None]] == 0.0).all()
+
+
+def test_rows_that_are_not_begun_in_time_say_so():
+    problem = make("grid6")
+    rows = RowSolver(problem)
+    x = sample(problem, 30, seed=2)
+    asked = iter([True] * 5)
+    found = rows.solve(x, None, thorough=False, go_on=lambda: next(asked, False), at_once=True)
+    assert found.outcome.count("OK") == 5
+    assert found.outcome.count("TIME_LIMIT") == 25
+    assert np.isnan(found.point.y[5:]).all()
+
+
+def test_no_rows_are_no_work():
+    rows = RowSolver(make("toy"))
+    assert rows.solve(np.zeros((0, 2)), None, thorough=True).outcome == ()
+
+
+def test_few_rows_do_not_make_ready_for_many():
+    problem = make("grid6")
+    rows = RowSolver(problem)
+    rows.solve(sample(problem, 2, seed=0), None, thorough=False)
+    assert rows.ready_seconds > 0.0
+    rows.solve(sample(problem, 400, seed=0), None, thorough=False)
+    assert rows.ready_seconds == 0.0
+    assert rows.batch is not None
+
+
+def test_without_what_compiles_them_rows_are_solved_one_by_one(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("feasibly.solve.lanes")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    problem = make("toy")
+    rows = RowSolver(problem)
+    assert rows.batch is None
+    assert rows.solve(sample(problem, 5, seed=0), None, thorough=False, at_once=True).ok.all()
+
+
+def test_operations_without_a_vector_form_leave_the_others_be():
+    problem = Problem(
+        lambda x, y: jnp.sum((y - x) ** 2) + jnp.sum(jnp.arctan2(y, 2.0 + x)),
+        [-1.0, -1.0],
+        [1.0, 1.0],
+        box=([-1.0, -1.0], [1.0, 1.0]),
+        name="bent",
+    )
+    rows = RowSolver(problem)
+    x = sample(problem, 9, seed=0)
+    found, alone = (rows.solve(x, None, thorough=True, at_once=way) for way in (True, False))
+    np.testing.assert_allclose(found.point.y, alone.point.y, atol=1e-6)
