@@ -16,12 +16,14 @@ from feasibly.solve.interior import State
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.factors import analyse
 from feasibly.solve.lanes.iteration import Iteration
-from feasibly.solve.lanes.machine import CODES, WIDTH, memory
+from feasibly.solve.lanes.machine import CODES, WIDTHS, memory
 from feasibly.solve.lanes.pen import Pen
 from feasibly.solve.lanes.program import Layout, UnsupportedError, program
 from feasibly.solve.nlp import Solver
 from tests.grids import GRID6
 from tests.problems import CASES, make
+
+WIDTH = WIDTHS[0]
 
 ONE = {
     "NEG": lambda a: -a, "SQ": lambda a: a**2, "TWICE": lambda a: a + a, "INV": lambda a: 1.0 / a,
@@ -110,14 +112,14 @@ def test_factors_solve_what_numpy_solves(seed):
     rows, columns = np.nonzero(pattern.T)[::-1]
     sparsity = casadi.Sparsity.triplet(size, size, rows.tolist(), columns.tolist())
     factors = analyse(sparsity)
-    values, inverses, right = memory(factors.values), memory(factors.size), memory(factors.size)
+    values, inverses, right = (memory(size, WIDTH) for size in (factors.values, factors.size, factors.size))
     row, column = np.array(sparsity.row())[factors.upper], np.array(sparsity.get_col())[factors.upper]
     wanted = random.standard_normal((size, WIDTH))
     for lane, matrix in enumerate(matrices):
         values[factors.entries, lane] = matrix[row, column]
         right[:, lane] = (matrix @ wanted[:, lane])[factors.order]
-    factors.factor(values, inverses)
-    factors.substitute(values, inverses, right)
+    factors.factor(values, inverses)()
+    factors.substitute(values, inverses, right)()
     np.testing.assert_allclose(right, wanted[factors.order], rtol=1e-9, atol=1e-9)
     for lane, matrix in enumerate(matrices):
         assert (inverses[:, lane] < 0.0).sum() == (np.linalg.eigvalsh(matrix) < 0.0).sum()
@@ -136,13 +138,13 @@ def test_columns_in_between_share_places_only_when_nobody_reads_them_any_more():
     pen.add(total, pen.largest(pen.do("NEG", kept)), pen.block("out", 5))
     pen.multiply([0, 0, 3], [1, 2, 4], x[:3], y, pen.block("out"))
     written = pen.program()
-    vectors = memory(layout.size)
+    vectors = memory(layout.size, WIDTH)
     for value, place in layout.constants.items():
         vectors[place] = value
     random = np.random.default_rng(0)
     a, b = random.standard_normal((2, 5, WIDTH))
     vectors[layout.blocks["x"]], vectors[layout.blocks["y"]] = a, b
-    written(vectors)
+    written.on(vectors)()
     total = b
     for _ in range(20):
         total = 0.5 * total + (2.0 * a - a)
@@ -158,14 +160,14 @@ def test_columns_in_between_share_places_only_when_nobody_reads_them_any_more():
 def test_an_iteration_is_that_of_one_row_at_a_time(name, manner):
     solver = Solver.build(make(name))
     interior, iteration = solver._interior, Iteration(solver.model)
-    x = sample(make(name), WIDTH, seed=1)
+    x = sample(make(name), iteration.width, seed=1)
     centre = interior.centres[-1]
     plain = np.concatenate([centre.y, centre.nu, centre.s, centre.z])
     iteration.state[:] = 0.0
     iteration.state[: len(plain)] = plain[:, None]
     iteration.x[:] = x.T
     iteration.settings[:] = np.array([*manner.settings(1e-9), 0.0, 1.0, 0.0])[:, None]
-    states = [centre] * WIDTH
+    states = [centre] * iteration.width
     for _ in range(3):
         iteration()
         for lane, state in enumerate(states):
@@ -186,7 +188,7 @@ def test_rows_end_where_they_do_one_by_one(name):
     if rows.batch is None:
         assert not rows.solver.nominal.outcome.ok, "lanes are for every problem that has a nominal solution"
         return
-    x = sample(problem, 2 * WIDTH + 3, seed=4)
+    x = sample(problem, 2 * rows.batch._iteration.width + 3, seed=4)
     found = rows.solve(x, None, thorough=True, at_once=True)
     alone = rows.solve(x, None, thorough=True, at_once=False)
     assert found.outcome == alone.outcome

@@ -13,7 +13,6 @@ from feasibly.problem.point import Point
 from feasibly.solve.interior import RUNAWAY, Interior
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.iteration import SETTINGS, Iteration
-from feasibly.solve.lanes.machine import WIDTH
 from feasibly.solve.lanes.ways import ELASTIC, FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Start, Way
 from feasibly.solve.records import Array
 
@@ -54,7 +53,7 @@ class Finished:
 
 
 class Batch:
-    """One problem's rows, as `Interior` solves them and further, `WIDTH` at a time; one thread at a time.
+    """One problem's rows, as `Interior` solves them and further, a lane each; one thread at a time.
 
     Raises:
         UnsupportedError: the problem has an operation that lanes do not know.
@@ -223,17 +222,18 @@ class _Lanes:
         self._fresh = deque((row, FIRST if own else NEAR) for row, own in enumerate(given.tolist()))
         self._hard: deque[tuple[int, Way]] = deque()
         """Elastic lanes hold up the others: they wait until the others are done."""
-        self._doing: list[tuple[int, Way] | None] = [None] * WIDTH
-        self._count, self._short, self._settled = (np.zeros(WIDTH, dtype=np.int64) for _ in range(3))
-        self._shortest, self._most = np.zeros(WIDTH), np.full(WIDTH, _NEVER)
-        self._limit, self._tolerance = np.full(WIDTH, _NEVER), np.full(WIDTH, -1.0)
-        self._allowed = np.full(WIDTH, np.inf)
+        width = self._iteration.width
+        self._doing: list[tuple[int, Way] | None] = [None] * width
+        self._count, self._short, self._settled = (np.zeros(width, dtype=np.int64) for _ in range(3))
+        self._shortest, self._most = np.zeros(width), np.full(width, _NEVER)
+        self._limit, self._tolerance = np.full(width, _NEVER), np.full(width, -1.0)
+        self._allowed = np.full(width, np.inf)
         self._acceptable: dict[int, tuple[Array, bool]] = {}
 
     def run(self) -> None:
         """Until nothing is left to do."""
         iteration = self._iteration
-        for lane in range(WIDTH):
+        for lane in range(iteration.width):
             self._fill(lane, None)
         while any(self._doing):
             iteration()

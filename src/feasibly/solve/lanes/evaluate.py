@@ -7,7 +7,7 @@ from typing import Any
 import casadi
 import numpy as np
 
-from feasibly.solve.lanes.machine import WIDTH, memory
+from feasibly.solve.lanes.machine import WIDTHS, memory
 from feasibly.solve.lanes.program import Layout, program
 from feasibly.solve.records import Array
 
@@ -25,10 +25,12 @@ class Rows:
         values = function.call(list(symbols.values()))
         layout = Layout()
         named = {f"out {k}": casadi.densify(value) for k, value in enumerate(values)}
-        self._program = program(layout, symbols, named)
-        self._memory = memory(layout.size)
+        written = program(layout, symbols, named)
+        self._width = WIDTHS[0]
+        self._memory = memory(layout.size, self._width)
         for value, place in layout.constants.items():
             self._memory[place] = value
+        self._program, self._run = written, written.on(self._memory)
         self._inputs = [self._memory[layout.blocks[name]] for name in symbols]
         self._outputs = [self._memory[layout.blocks[name]] for name in named]
 
@@ -36,12 +38,12 @@ class Rows:
         """The function's values for every row."""
         rows = len(inputs[0])
         outputs = [np.empty((rows, len(block))) for block in self._outputs]
-        for first in range(0, rows, WIDTH):
-            some = slice(first, min(first + WIDTH, rows))
+        for first in range(0, rows, self._width):
+            some = slice(first, min(first + self._width, rows))
             count = some.stop - some.start
             for block, values in zip(self._inputs, inputs, strict=True):
                 block[:, :count] = values[some].T
-            self._program(self._memory)
+            self._run()
             for block, out in zip(self._outputs, outputs, strict=True):
                 out[some] = block[:, :count].T
         return outputs

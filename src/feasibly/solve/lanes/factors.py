@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,22 +41,17 @@ class Factors:
         """How many values there are: the diagonal, then the entries below it."""
         return len(self.order) + len(self.rows)
 
-    def factor(self, values: Memory, inverses: Memory) -> None:
-        """Replace the matrix's values by the factors', and write the inverse of the diagonal."""
-        machine().factor(
-            self.columns.ctypes.data,
-            self.targets.ctypes.data,
-            self.size,
-            values.ctypes.data,
-            inverses.ctypes.data,
-        )
+    def factor(self, values: Memory, inverses: Memory) -> Callable[[], None]:
+        """What replaces the matrix's values by the factors', and writes the inverse of the diagonal."""
+        factor, size = machine(values.shape[1]).factor, self.size
+        places = [part.ctypes.data for part in (self.columns, self.targets, values, inverses)]
+        return lambda: factor(*places[:2], size, *places[2:])
 
-    def substitute(self, values: Memory, inverses: Memory, right: Memory) -> None:
-        """Replace a right-hand side, in the order of the factorisation, by the solution."""
-        machine().substitute(
-            self.columns.ctypes.data, self.rows.ctypes.data, self.size, values.ctypes.data, inverses.ctypes.data,
-            right.ctypes.data,
-        )  # fmt: skip
+    def substitute(self, values: Memory, inverses: Memory, right: Memory) -> Callable[[], None]:
+        """What replaces a right-hand side, in the order of the factorisation, by the solution."""
+        substitute, size = machine(values.shape[1]).substitute, self.size
+        places = [part.ctypes.data for part in (self.columns, self.rows, values, inverses, right)]
+        return lambda: substitute(*places[:2], size, *places[2:])
 
 
 def analyse(pattern: Any) -> Factors:

@@ -14,7 +14,8 @@ lane is elastic, that is left out.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import casadi
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from feasibly.solve._newton import DUAL_REGULARISATION, Newton
 from feasibly.solve.lanes.factors import analyse
-from feasibly.solve.lanes.machine import memory
+from feasibly.solve.lanes.machine import WIDTHS, Memory, memory
 from feasibly.solve.lanes.pen import Column, Pen
 from feasibly.solve.lanes.program import Layout, entries, program
 from feasibly.solve.model import Model
@@ -35,6 +36,8 @@ SETTINGS = (
 near the first guess."""
 INFO = ("stationarity", "feasibility", "complementarity", "mu", "primal step", "dual step", "broken")
 """Errors where a lane stands, the average complementarity, the steps it would take, and the sum of `a`, `b` and `t`."""
+_CACHE = 1_500_000
+"""Bytes of memory up to which more lanes pay: about what a core's own cache holds."""
 
 
 class Iteration:
@@ -42,6 +45,7 @@ class Iteration:
 
     Attributes:
         newton: the formulas' sizes.
+        width: how many lanes there are.
         state, moved: `(entries, lanes)`: where each lane stands (see `parts`), and where it would go.
         x, settings: of each lane.
         info: `(len(INFO), lanes)`.
@@ -70,9 +74,9 @@ class Iteration:
             layout.add(name, 1)
         info = slice(settings.stop, layout.size)
         shared = _Shared(newton, layout)
-        self._differentiate, self._factors = shared.differentiate, shared.factors
-        self._plain, self._elastic = (_Written(shared, elastic) for elastic in (False, True))
-        self.memory = memory(layout.size)
+        plain, elastic = (_Written(shared, elastic) for elastic in (False, True))
+        self.width = next((w for w in WIDTHS[::-1] if layout.size * w * 8 <= _CACHE), WIDTHS[0])
+        self.memory = memory(layout.size, self.width)
         for value, place in layout.constants.items():
             self.memory[place] = value
         for name, column in shared.fixed.items():
@@ -80,26 +84,32 @@ class Iteration:
         self.state, self.moved = self.memory[where], self.memory[there]
         self.settings, self.info = self.memory[settings], self.memory[info]
         self.x = self.memory[layout.blocks["x"]]
-        self._values, self._inverses = (self.memory[layout.blocks[name]] for name in ("values", "inverses"))
-        self._right = [self.memory[layout.blocks[f"right {k}"]] for k in (1, 2, 3)]
+        values, self._inverses = (self.memory[layout.blocks[name]] for name in ("values", "inverses"))
+        right = [self.memory[layout.blocks[f"right {k}"]] for k in (1, 2, 3)]
+        self._factor = shared.factors.factor(values, self._inverses)
+        self._substitute = [shared.factors.substitute(values, self._inverses, part) for part in right]
+        self._differentiate = shared.differentiate.on(self.memory)
+        self._plain, self._elastic = (written.on(self.memory) for written in (plain, elastic))
+        self._kept = shared, plain, elastic  # whose arrays the addresses are of
+        self._mu, self._refined = self.info[INFO.index("mu")], self.settings[SETTINGS.index("refined below")]
+        self._bends = self.settings[SETTINGS.index("elastic")]
 
     def __call__(self) -> None:
         """Look at where all lanes stand and find where they would go."""
-        factors, here = self._factors, self.memory
-        written = self._elastic if self.settings[SETTINGS.index("elastic")].any() else self._plain
-        predictor, corrector, refinement = self._right
-        self._differentiate(here)
-        written.assemble(here)
-        factors.factor(self._values, self._inverses)
-        factors.substitute(self._values, self._inverses, predictor)
-        written.correct(here)
-        factors.substitute(self._values, self._inverses, corrector)
-        written.direct(here)
-        if (self.info[INFO.index("mu")] < self.settings[SETTINGS.index("refined below")]).any():
-            written.leave(here)
-            factors.substitute(self._values, self._inverses, refinement)
-            written.refine(here)
-        written.move(here)
+        written = self._elastic if self._bends.any() else self._plain
+        predictor, corrector, refinement = self._substitute
+        self._differentiate()
+        written.assemble()
+        self._factor()
+        predictor()
+        written.correct()
+        corrector()
+        written.direct()
+        if (self._mu < self._refined).any():
+            written.leave()
+            refinement()
+            written.refine()
+        written.move()
 
     def inertia(self) -> NDArray[np.int64]:
         """Negative eigenvalues of every lane's last matrix: one for each equality if it curves upwards."""
@@ -109,6 +119,17 @@ class Iteration:
         """Whether a lane's last matrix does, without the shift that it may have been given."""
         negative = int((self._inverses[:, lane] < 0.0).sum())
         return not self.settings[SETTINGS.index("shift"), lane] and negative == self.model.n_equalities
+
+
+class _Steps(NamedTuple):
+    """The programs between differentiating and solving."""
+
+    assemble: Callable[[], None]
+    correct: Callable[[], None]
+    direct: Callable[[], None]
+    leave: Callable[[], None]
+    refine: Callable[[], None]
+    move: Callable[[], None]
 
 
 class _Shared:
@@ -190,6 +211,10 @@ class _Written:
         self.direct = self._direct()
         self.leave, self.refine = self._leave(), self._refine()
         self.move = self._move()
+
+    def on(self, vectors: Memory) -> _Steps:
+        """The programs, ready to run there."""
+        return _Steps(*(getattr(self, name).on(vectors) for name in _Steps._fields))
 
     # ---- columns that several programs read ------------------------------------------------------------
 

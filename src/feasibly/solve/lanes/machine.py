@@ -18,14 +18,12 @@ import numpy as np
 from llvmlite import binding, ir
 from numpy.typing import NDArray
 
-WIDTH = 8
-"""Rows at a time: what one AVX-512 register holds, or two AVX registers. With 16 small grids gain a tenth, and what
-case500_goc reads and writes no longer fits a core's cache."""
+WIDTHS = 8, 16, 32
+"""Rows at a time. Eight is what one AVX-512 register holds, or two AVX registers; more pays for small problems, whose
+operations take less time than asking for them."""
 _ALIGNMENT = 64
 
 _INT, _LONG, _DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
-_VECTOR = ir.VectorType(_DOUBLE, WIDTH)
-_CHOICE = ir.VectorType(ir.IntType(1), WIDTH)
 
 _INTRINSIC = {"SQRT": "sqrt", "FABS": "fabs", "FLOOR": "floor", "CEIL": "ceil"}
 _INTRINSIC_PAIR = {"FMIN": "minnum", "FMAX": "maxnum", "COPYSIGN": "copysign"}
@@ -53,23 +51,23 @@ Memory = NDArray[np.float64]
 Places = NDArray[np.int32]
 
 
-def memory(size: int) -> Memory:
-    """`(size, WIDTH)` zeros that begin where a vector may."""
-    raw = np.zeros(size * WIDTH + _ALIGNMENT // 8)
+def memory(size: int, width: int) -> Memory:
+    """`(size, width)` zeros that begin where a vector may."""
+    raw = np.zeros(size * width + _ALIGNMENT // 8)
     first = (-raw.ctypes.data % _ALIGNMENT) // 8
-    return raw[first : first + size * WIDTH].reshape(size, WIDTH)
+    return raw[first : first + size * width].reshape(size, width)
 
 
 class Machine:
-    """The compiled loops. Addresses are passed as they are: whoever calls keeps the arrays alive."""
+    """The compiled loops for lanes of one width. Whoever calls them keeps the arrays at the addresses alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         target = binding.Target.from_default_triple().create_target_machine(
             cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
         )
-        parsed = binding.parse_assembly(_Module().text())
+        parsed = binding.parse_assembly(_Module(width).text())
         parsed.verify()
         builder = binding.create_pass_builder(target, binding.create_pipeline_tuning_options(speed_level=2))
         builder.getModulePassManager().run(parsed, builder)
@@ -90,21 +88,22 @@ class Machine:
 _LOCK = threading.Lock()
 
 
-def machine() -> Machine:
+def machine(width: int) -> Machine:
     """The one of this process."""
     with _LOCK:
-        return _machine()
+        return _machine(width)
 
 
 @functools.cache
-def _machine() -> Machine:
-    return Machine()
+def _machine(width: int) -> Machine:
+    return Machine(width)
 
 
 class _Module:
     """Writes the loops down."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
+        self._width, self._vector = width, ir.VectorType(_DOUBLE, width)
         self.module = ir.Module("lanes")
         self._declared: dict[str, Any] = {}
         self._run()
@@ -118,7 +117,7 @@ class _Module:
 
     def _run(self) -> None:
         """Runs of one operation each: its code, how many, then for each of them a result's place and two arguments'."""
-        words, vectors = _INT.as_pointer(), _VECTOR.as_pointer()
+        words, vectors = _INT.as_pointer(), self._vector.as_pointer()
         function, (runs, count, vector) = self._begin("run", words, _LONG, vectors)
         b = ir.IRBuilder(function.append_basic_block("entry"))
         entry, head, known, done, following = (
@@ -174,7 +173,7 @@ class _Module:
 
     def _operation(self, b: Any, name: str, first: Any, second: Any) -> Any:
         plain = {"ADD": b.fadd, "SUB": b.fsub, "MUL": b.fmul, "DIV": b.fdiv}
-        zero, one = (ir.Constant(_VECTOR, [value] * WIDTH) for value in (0.0, 1.0))
+        zero, one = (ir.Constant(self._vector, [value] * self._width) for value in (0.0, 1.0))
 
         def flag(choice: Any) -> Any:
             return b.select(choice, one, zero)
@@ -214,8 +213,8 @@ class _Module:
         if name not in self._declared:
             kind = ir.FunctionType(_DOUBLE, [_DOUBLE] * len(arguments))
             self._declared[name] = ir.Function(self.module, kind, name)
-        result = ir.Constant(_VECTOR, ir.Undefined)
-        for lane in range(WIDTH):
+        result = ir.Constant(self._vector, ir.Undefined)
+        for lane in range(self._width):
             values = [b.extract_element(argument, _INT(lane)) for argument in arguments]
             result = b.insert_element(result, b.call(self._declared[name], values), _INT(lane))
         return result
@@ -228,12 +227,12 @@ class _Module:
         `values` are the diagonal, then the entries below it, column by column; `columns` say where each begins, and
         `targets`, for every pair of entries of a column in turn, which value their product is taken off.
         """
-        words, vectors = _INT.as_pointer(), _VECTOR.as_pointer()
+        words, vectors = _INT.as_pointer(), self._vector.as_pointer()
         function, (columns, targets, size, values, inverses) = self._begin(
             "factor", words, words, _LONG, vectors, vectors
         )
         b = ir.IRBuilder(function.append_basic_block("entry"))
-        one = ir.Constant(_VECTOR, [1.0] * WIDTH)
+        one = ir.Constant(self._vector, [1.0] * self._width)
         reader = b.alloca(_LONG)
         b.store(_LONG(0), reader)
         with _loop(b, _LONG(0), size) as column:
@@ -257,7 +256,7 @@ class _Module:
         b.ret_void()
 
     def _substitute(self) -> None:
-        words, vectors = _INT.as_pointer(), _VECTOR.as_pointer()
+        words, vectors = _INT.as_pointer(), self._vector.as_pointer()
         function, (columns, rows, size, values, inverses, right) = self._begin(
             "substitute", words, words, _LONG, vectors, vectors, vectors
         )
@@ -277,7 +276,7 @@ class _Module:
         with _loop(b, _LONG(0), size) as backwards:
             column = b.sub(b.sub(size, _LONG(1)), backwards)
             own = b.fmul(self._load(b, right, column), self._load(b, inverses, column))
-            total = b.alloca(_VECTOR)
+            total = b.alloca(self._vector)
             self._store(b, own, total, _LONG(0))
             begins, ends = self._column(b, columns, column, size)
             with _loop(b, begins, ends) as entry:
@@ -308,8 +307,8 @@ class _Module:
 
     def _intrinsic(self, name: str, arguments: int) -> Any:
         if name not in self._declared:
-            kind = ir.FunctionType(_VECTOR, [_VECTOR] * arguments)
-            self._declared[name] = ir.Function(self.module, kind, f"llvm.{name}.v{WIDTH}f64")
+            kind = ir.FunctionType(self._vector, [self._vector] * arguments)
+            self._declared[name] = ir.Function(self.module, kind, f"llvm.{name}.v{self._width}f64")
         return self._declared[name]
 
 

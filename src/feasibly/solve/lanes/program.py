@@ -7,7 +7,7 @@ between them. Inputs, constants and outputs have their own places in the memory 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +35,15 @@ class Program:
     runs: int
     operations: int
 
-    def __call__(self, vectors: Memory) -> None:
-        """Do it."""
-        machine().run(self.words.ctypes.data, self.runs, vectors.ctypes.data)
+    def on(self, vectors: Memory) -> Callable[[], None]:
+        """What does it there, and no longer looks where that is."""
+        run, words, count, where = (
+            machine(vectors.shape[1]).run,
+            self.words.ctypes.data,
+            self.runs,
+            vectors.ctypes.data,
+        )
+        return lambda: run(words, count, where)
 
 
 class Layout:
