@@ -19,6 +19,7 @@ from feasibly.solve.lanes.iteration import Iteration
 from feasibly.solve.lanes.machine import CODES, WIDTHS, memory
 from feasibly.solve.lanes.pen import Pen
 from feasibly.solve.lanes.program import Layout, UnsupportedError, program
+from feasibly.solve.lanes.ways import ELASTIC
 from feasibly.solve.nlp import Solver
 from tests.grids import GRID6
 from tests.problems import CASES, make
@@ -211,6 +212,60 @@ def test_rows_without_a_solution_are_told_from_those_with_one():
     found = batch.solve(x, None, np.zeros(len(x), dtype=bool))
     np.testing.assert_array_equal(found.converged, x[:, 0] <= 2.0)
     np.testing.assert_array_equal(found.infeasible, x[:, 0] > 2.0)
+
+
+@pytest.mark.parametrize("name", ["grid6", "nonconvex", "half-infeasible", "degenerate"])
+def test_elastic_lanes_end_where_ipopt_ends_on_the_same_problem(name):
+    problem = make(name)
+    solver = Solver.build(problem)
+    batch, model = solver.batch, solver.model
+    iteration = batch._iteration
+    rows = sample(problem, iteration.width, seed=8)
+    if name == "half-infeasible":
+        rows[0] = 2.75
+    for lane, x in enumerate(rows):
+        iteration.state[:, lane] = batch.start(ELASTIC, 0, x[None], np.zeros((1, 1)))
+        iteration.x[:, lane] = x
+        own = ELASTIC.manner.settings(1e-9), [1.0, batch.weight(ELASTIC), 0.0]
+        iteration.settings[:, lane] = np.concatenate(own)
+    for _ in range(80):
+        iteration()
+        iteration.state[:] = iteration.moved
+    assert iteration.info[:3].max() < 1e-6
+    for lane in (0, 1, 2):
+        cost, broken = _elastic_optimum(model, rows[lane], batch.weight(ELASTIC))
+        y = np.zeros(len(model.lower))
+        y[:] = model.lower
+        y[model.free] = iteration.state[iteration.parts["y"], lane]
+        amounts = iteration.info[6, lane]
+        found = batch.weight(ELASTIC) * model.objective_scale * float(model.nlp(y, rows[lane])[0])
+        assert amounts == pytest.approx(broken, abs=1e-5)
+        assert found + amounts == pytest.approx(cost, rel=1e-5, abs=1e-5)
+
+
+def _elastic_optimum(model, x, weight):
+    """The elastic problem written out with all its variables and solved by IPOPT: cost, and what is broken."""
+    n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
+    y, a, b, t = (casadi.SX.sym(name, size) for name, size in zip("yabt", (n, ne, ne, ni), strict=True))
+    cost, rows = model.nlp(y, x)
+    rows = casadi.DM(model.scale[1:]) * rows
+    total = casadi.sum1(casadi.vertcat(a, b, t))
+    every = casadi.vertcat(y, a, b, t)
+    held = casadi.vertcat(rows[:ne, 0] - a + b, rows[ne:, 0] - t)
+    objective = weight * model.objective_scale * cost + total
+    quiet = {
+        "print_time": False,
+        "ipopt": {"print_level": 0, "sb": "yes", "tol": 1e-9, "bound_relax_factor": 0.0},
+    }
+    solver = casadi.nlpsol("elastic", "ipopt", {"x": every, "f": objective, "g": held}, quiet)
+    found = solver(
+        x0=np.concatenate([model.start, np.ones(2 * ne + ni)]),
+        lbx=np.concatenate([model.lower, np.zeros(2 * ne + ni)]),
+        ubx=np.concatenate([model.upper, np.full(2 * ne + ni, np.inf)]),
+        lbg=np.concatenate([np.zeros(ne), np.full(ni, -np.inf)]),
+        ubg=0.0,
+    )
+    return float(found["f"]), float(np.asarray(found["x"])[n:].sum())
 
 
 def test_starts_near_the_answer_take_fewer_iterations():

@@ -19,7 +19,7 @@ from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Point
 from feasibly.solve.compiled import Compiled, without_remarks
 from feasibly.solve.feasibility import Feasibility
-from feasibly.solve.interior import THOUSANDS, Finish, Interior
+from feasibly.solve.interior import Finish, Interior
 from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import Model, build_model
 from feasibly.solve.outcome import Outcome
@@ -35,6 +35,8 @@ _ENOUGH = 2
 """So many attempts that end infeasible settle the matter."""
 _FAR = 1e-3
 """A warm attempt that ends with a larger violation (scaled) most likely belongs to a row without a solution."""
+_MOST_FREE = 12_000
+"""Free outputs up to which rows are solved many at once."""
 _POINT = ("y", "equality", "inequality", "lower", "upper")
 """The parts of a point, in their order."""
 
@@ -273,7 +275,7 @@ class Solver:
     def batch(self) -> Batch | None:
         """The interior-point method for many rows at once, as `interior` does them one by one; `None` where it is not
         to be had: for problems of another kind or size, or on a machine without what compiles it."""
-        if not self._centred or len(self.model.free) >= THOUSANDS:
+        if not self._centred or len(self.model.free) > _MOST_FREE:
             return None
         try:
             from feasibly.solve.lanes.batch import Batch
