@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from feasibly.answer import rowwise
 from feasibly.answer.rowwise import RowSolver
 from feasibly.problem.core import Problem
 from feasibly.problem.families import load_problem
@@ -317,9 +318,10 @@ def test_no_rows_are_no_work():
     assert rows.solve(np.zeros((0, 2)), None, thorough=True).outcome == ()
 
 
-def test_few_rows_do_not_make_ready_for_many():
+def test_few_rows_do_not_make_ready_for_many_where_that_takes_long(monkeypatch):
     problem = make("grid6")
     rows = RowSolver(problem)
+    monkeypatch.setattr(rowwise, "_SOON", 0.0)
     rows.solve(sample(problem, 2, seed=0), None, thorough=False)
     assert rows.ready_seconds > 0.0
     rows.solve(sample(problem, 400, seed=0), None, thorough=False)

@@ -58,7 +58,8 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
             # Rows without a solution cost the same whatever is done first, and would drown the rest.
             solvable, hard = float(solved.mean()), solved & ~served
             left = left - left[-1] + round(float(hard.mean()) * rows)
-            warm = bool(times.warm[solved].mean() < times.plain[solved].mean() and not times.worse.any())
+            gains = times.warm[solved].mean() < settings.warm_gain * times.plain[solved].mean()
+            warm = bool(gains and not times.worse.any())
             straight = float((times.warm if warm else times.plain)[solved].mean())
             # What shared operators do not reach is hard for the solver too, and may be harder from where they left it.
             quick = _mean(times.after[solved & served], straight)

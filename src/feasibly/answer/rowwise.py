@@ -27,6 +27,8 @@ Mask = NDArray[np.bool_]
 
 _READY_SECONDS = 1e-5
 """What making ready for many rows at once takes, for every operation of the derivatives: 0.7 s on 118 buses."""
+_SOON = 1.5
+"""What is ready within so many seconds need not pay first."""
 _COLD = 3.0
 """The nominal input, solved from nowhere, takes about so many times as long as a row."""
 
@@ -183,11 +185,12 @@ class RowSolver:
     def _before_batch(self, count: int) -> int:
         """How many of so many rows are solved one by one before the others are at once.
 
-        Making that ready takes as long as solving some rows. Rows are solved one by one until they have taken as long,
-        unless there are so many that it is bound to happen.
+        Where making that ready takes long, rows are solved one by one until they have taken as long, unless there are
+        so many that it is bound to happen. Elsewhere it is made ready at once: a model that was saved and loaded then
+        answers as it did before, to the last digit.
         """
         ready = self.ready_seconds
-        if not ready:
+        if ready < _SOON:
             return 0 if self.batch is not None else count
         usual = self._spent / self._counted if self._counted else self.solver.nominal.seconds / _COLD
         if count * usual > ready:

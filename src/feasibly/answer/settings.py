@@ -137,6 +137,9 @@ class Settings:
     warm_share: float = 0.7
     """What solving a row from where shared steps have left it takes, as a share of solving it for a label: where that
     is not measured."""
+    warm_gain: float = 0.85
+    """Rows start from the belief where that takes less than this share of starting from nowhere: the belief itself has
+    to be computed, and its multipliers predicted."""
     timed_rows: int = 256
     """Labels that passes are timed on."""
     timed_solves: tuple[int, int] = (8, 24)
