@@ -20,7 +20,14 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, until: float = np.inf) -> Driver:
+def economised(
+    driver: Driver,
+    x: Array,
+    mean: Array,
+    seconds: float | None,
+    until: float = np.inf,
+    believing: float = 0.0,
+) -> Driver:
     """The same driver, but rows are handed on as soon as it is cheaper to solve what is left row by row.
 
     Args:
@@ -29,6 +36,7 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
         mean: what is believed of them.
         seconds: what solving a row takes from nowhere, if that is known.
         until: no further pass begins after this moment.
+        believing: seconds a row that finding out what is believed takes; who starts from nowhere need not.
     """
     calibration, settings = driver.calibration, driver.settings
     everything = Calibration.worthwhile_passes
@@ -58,9 +66,10 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
             # Rows without a solution cost the same whatever is done first, and would drown the rest.
             solvable, hard = float(solved.mean()), solved & ~served
             left = left - left[-1] + round(float(hard.mean()) * rows)
-            gains = times.warm[solved].mean() < settings.warm_gain * times.plain[solved].mean()
-            warm = bool(gains and not times.worse.any())
-            straight = float((times.warm if warm else times.plain)[solved].mean())
+            from_nowhere = float(times.plain[solved].mean())
+            from_belief = float(times.warm[solved].mean()) + believing
+            warm = from_belief < settings.warm_gain * from_nowhere and not times.worse.any()
+            straight = from_belief if warm else from_nowhere
             # What shared operators do not reach is hard for the solver too, and may be harder from where they left it.
             quick = _mean(times.after[solved & served], straight)
             slow = min(
@@ -68,7 +77,7 @@ def economised(driver: Driver, x: Array, mean: Array, seconds: float | None, unt
             )
             goes_on = after <= afresh
         label = times.label
-    whole = taken + left[-1] * slow + (left - left[-1]) * quick
+    whole = rows * believing + taken + left[-1] * slow + (left - left[-1]) * quick
     whole[0] = left[0] * straight
     best = int(np.argmin(whole))
     most = everything if best == last else best
