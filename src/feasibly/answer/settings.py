@@ -138,8 +138,8 @@ class Settings:
     """What solving a row from where shared steps have left it takes, as a share of solving it for a label: where that
     is not measured."""
     warm_gain: float = 0.85
-    """Rows start from the belief where that, with what believing takes, is less than this share of starting from nowhere:
-    its multipliers have to be predicted too."""
+    """Rows start from the belief where that, with what believing takes, is less than this share of starting from
+    nowhere: its multipliers have to be predicted too."""
     timed_rows: int = 256
     """Labels that passes are timed on."""
     timed_solves: tuple[int, int] = (8, 24)

@@ -7,7 +7,9 @@ they read (see `program` and `factors`) are places in it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import ctypes.util
 import functools
 import threading
 from collections.abc import Callable
@@ -25,12 +27,12 @@ _ALIGNMENT = 64
 
 _INT, _LONG, _DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
-_INTRINSIC = {"SQRT": "sqrt", "FABS": "fabs", "FLOOR": "floor", "CEIL": "ceil"}
+_INTRINSIC = {"SQRT": "sqrt", "FABS": "fabs"}
 _INTRINSIC_PAIR = {"FMIN": "minnum", "FMAX": "maxnum", "COPYSIGN": "copysign"}
 _LIBRARY = {
     "SIN": "sin", "COS": "cos", "TAN": "tan", "ASIN": "asin", "ACOS": "acos", "ATAN": "atan", "SINH": "sinh",
     "COSH": "cosh", "TANH": "tanh", "ASINH": "asinh", "ACOSH": "acosh", "ATANH": "atanh", "EXP": "exp", "LOG": "log",
-    "ERF": "erf", "LOG1P": "log1p", "EXPM1": "expm1",
+    "ERF": "erf", "LOG1P": "log1p", "EXPM1": "expm1", "FLOOR": "floor", "CEIL": "ceil",
 }  # fmt: skip
 _LIBRARY_PAIR = {"POW": "pow", "CONSTPOW": "pow", "ATAN2": "atan2", "FMOD": "fmod", "HYPOT": "hypot"}
 _COMPARED = {"LT": "<", "LE": "<=", "EQ": "==", "NE": "!="}
@@ -39,6 +41,22 @@ _OTHER = (
 )  # fmt: skip
 MULTIPLY_ADD = 1000
 """Beside CasADi's codes: the product of the arguments is added to what stands in the result's place."""
+
+
+def _found(name: str) -> bool:
+    """Whether a function of the C library is there to be called: LLVM ends the process over one that is not."""
+    if binding.address_of_symbol(name) is None:
+        for library in (None, ctypes.util.find_library("m")):
+            with contextlib.suppress(OSError, AttributeError, TypeError):
+                function = getattr(ctypes.CDLL(library), name)
+                binding.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
+                return True
+        return False
+    return True
+
+
+_LIBRARY = {name: own for name, own in _LIBRARY.items() if _found(own)}
+_LIBRARY_PAIR = {name: own for name, own in _LIBRARY_PAIR.items() if _found(own)}
 OPERATIONS: dict[int, str] = {
     getattr(casadi, f"OP_{name}"): name
     for name in (*_OTHER, *_INTRINSIC, *_INTRINSIC_PAIR, *_LIBRARY, *_LIBRARY_PAIR, *_COMPARED)
