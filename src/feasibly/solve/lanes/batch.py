@@ -21,15 +21,18 @@ Mask = NDArray[np.bool_]
 _PRICE = 100.0
 """What breaking a constraint costs, in largest multipliers of the nominal solution: with 30, one row in eleven of
 case24_ieee_rts__api broke some for its cost; more takes more iterations (240_pserc__api: 36 with 30, 48 with 100)."""
-_BROKEN = 1e-3
-"""A sum of broken constraints, in scaled units, above this is no round-off: at the end of an elastic way the barrier
-holds it at about 1e-8 for each of them."""
 _CLEARLY = 1e-4
-"""The same for a search for a feasible point, less what the barrier holds it up by (`feasibility`)."""
+"""A sum of broken constraints, in scaled units and less what the barrier holds it up by, above this is no round-off (see
+`feasibility`)."""
 _INSIDE = 0.1
 """How far inside an elastic way begins."""
 _ELASTIC_BARRIER, _ELASTIC_TOLERANCE = 1e-8, 1e-7
 _ELASTIC_ITERATIONS = 100
+_SHIFTS = 1e-6, 10.0, 1e4
+"""The first shift of an elastic lane's Hessian that does not curve upwards, what it is multiplied by until it does, and
+the last; with"""
+_EASE = 3.0
+"""it is divided afterwards. Without, a quarter of 162_ieee_dtc's rows under correlated loads wandered about."""
 _SETTLED, _SETTLED_ERROR = 4, 1e-6
 """A row whose constraints and complementarity hold, and whose stationarity has been below the second in so many
 iterations, has as much of it as rounding allows: on 89_pegase, with multipliers of 8,000, that is 1e-7 for one row in
@@ -228,6 +231,7 @@ class _Lanes:
         self._shortest, self._most = np.zeros(width), np.full(width, _NEVER)
         self._limit, self._tolerance = np.full(width, _NEVER), np.full(width, -1.0)
         self._allowed = np.full(width, np.inf)
+        self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
         self._acceptable: dict[int, tuple[Array, bool]] = {}
 
     def run(self) -> None:
@@ -238,6 +242,8 @@ class _Lanes:
         while any(self._doing):
             iteration()
             done, ended = self._look()
+            if self._guarded.any():
+                self._guard(ended)
             if not ended.any():
                 np.copyto(iteration.state, iteration.moved)
                 continue
@@ -269,6 +275,26 @@ class _Lanes:
                 self._acceptable[lane] = iteration.state[:, lane].copy(), iteration.curves_up(lane)
         return done, done | ~sound | (self._short >= self._most) | (self._count >= self._limit)
 
+    def _guard(self, ended: Mask) -> None:
+        """Keep elastic lanes whose matrix does not curve upwards where they are, and shift their Hessian further.
+
+        Nobody waits for them: the next iteration tries again, and the others go on.
+        """
+        iteration, (first, factor, last) = self._iteration, _SHIFTS
+        up = iteration.inertia() == iteration.model.n_equalities
+        stays = self._guarded & ~up & ~ended
+        self._shift = np.where(
+            stays,
+            np.maximum(first, factor * self._shift),
+            np.where(self._guarded & up, self._shift / _EASE, self._shift),
+        )
+        self._shift[self._shift < first] = 0.0
+        if stays.any():
+            iteration.moved[:, stays] = iteration.state[:, stays]
+            self._short[stays] = 0
+        ended |= self._shift > last
+        iteration.settings[SETTINGS.index("shift"), self._guarded] = self._shift[self._guarded]
+
     def _end(self, lane: int, done: bool) -> tuple[int, Way] | None:
         """Note how a lane's way ended; what its row does next, if anything."""
         iteration, doing = self._iteration, self._doing[lane]
@@ -281,7 +307,7 @@ class _Lanes:
             state, up = iteration.state[:, lane].copy(), way.elastic or iteration.curves_up(lane)
         end = End.CONVERGED if state is not None and up else End.STUCK
         if way.elastic and end is End.CONVERGED:
-            end = self._broken(lane, way)
+            end = self._broken(lane)
             if end is End.CONVERGED and way is ELASTIC:
                 self._begun[row] = state
         elif end is End.CONVERGED:
@@ -293,13 +319,12 @@ class _Lanes:
         later = FOLLOWING.get((way, end))
         return None if later is None else (row, later)
 
-    def _broken(self, lane: int, way: Way) -> End:
+    def _broken(self, lane: int) -> End:
         """Whether constraints are broken where an elastic lane has converged."""
         iteration = self._iteration
         broken, mu = iteration.info[6, lane], iteration.info[3, lane]
         pairs = iteration.newton.rows + iteration.model.n_inequalities + 2 * iteration.model.n_equalities
-        clearly = broken - mu * pairs > _CLEARLY if way is not ELASTIC else broken > _BROKEN
-        return End.BROKEN if clearly else End.CONVERGED
+        return End.BROKEN if broken - mu * pairs > _CLEARLY else End.CONVERGED
 
     def _fill(self, lane: int, doing: tuple[int, Way] | None) -> None:
         """Give a lane something to do: its row's next way, the next row, or one that waits for an elastic way."""
@@ -311,7 +336,7 @@ class _Lanes:
             if not waiting or not self._go_on():
                 self._doing[lane] = None
                 self._shortest[lane], self._most[lane], self._limit[lane] = 0.0, _NEVER, _NEVER
-                self._tolerance[lane] = -1.0
+                self._tolerance[lane], self._guarded[lane], self._shift[lane] = -1.0, False, 0.0
                 self._iteration.settings[SETTINGS.index("elastic"), lane] = 0.0
                 return
             doing = waiting.popleft()
@@ -329,6 +354,7 @@ class _Lanes:
         self._limit[lane] = _ELASTIC_ITERATIONS if way.elastic else interior.most_iterations
         self._tolerance[lane] = _ELASTIC_TOLERANCE if way.elastic else interior.tolerance
         self._allowed[lane] = np.inf if way.elastic else interior.held_up
+        self._guarded[lane], self._shift[lane] = way.elastic, 0.0
 
 
 _NEVER = int(np.iinfo(np.int64).max)

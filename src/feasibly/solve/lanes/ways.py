@@ -62,6 +62,7 @@ FOLLOWING: dict[tuple[Way, End], Way] = {
     (ELASTIC, End.CONVERGED): FINISH,
     (FINISH, End.STUCK): FINISH_CAREFULLY,
     (ELASTIC, End.BROKEN): LEAST,
+    (FINISH_CAREFULLY, End.STUCK): LEAST,
     (LEAST, End.BROKEN): LEAST_FROM_AFAR,
 }
 """What is tried next. A row whose two searches for a feasible point both end at a broken constraint has none; a row for
