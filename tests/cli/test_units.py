@@ -136,6 +136,31 @@ def test_a_file_without_costs_is_shown_and_its_template_filled_in(tmp_path: Path
     assert "pass --costs FILE" in refused.output + refused.stderr
 
 
+OPTIONS = {
+    "a table": ((), "mpc.bus3p = [1 2];", "or leave it out with --ignore bus3p"),
+    "a voltage": (("--slack-voltage", "free"), "", "--slack-voltage is for pandapower's nets, and"),
+    "a limit": (("--flow-limit", "power"), "", "--flow-limit is for pandapower's nets, and"),
+    "a bent cost": (
+        (),
+        "mpc.gencost = [1 0 0 3 0 0 50 1000 99 1200; 2 0 0 2 1 0 0 0 0 0];",
+        "one with --costs",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", OPTIONS)
+def test_messages_name_the_option_of_the_interface_in_use(which: str, tmp_path: Path) -> None:
+    words, extra, sentence = OPTIONS[which]
+    path = replace(GRID3, extra=extra).write(tmp_path / "grid.m")
+    for command in (["case"], ["label", "--out", str(tmp_path / "data")]):
+        refused = CliRunner().invoke(app, [command[0], str(path), *command[1:], *words])
+        assert refused.exit_code == 2
+        said = " ".join((refused.stdout + refused.stderr).split())
+        assert sentence in said
+        assert "ignore=" not in said
+        assert "costs=" not in said
+
+
 def test_a_template_of_a_file_with_costs_holds_them(tmp_path: Path) -> None:
     path, costs = GRID3.write(tmp_path / "grid.m"), tmp_path / "costs.csv"
     assert CliRunner().invoke(app, ["case", str(path), "--costs-template", str(costs)]).exit_code == 0

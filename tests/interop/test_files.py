@@ -82,12 +82,16 @@ def test_what_is_left_out_is_asked_for_by_name(tmp_path: Path) -> None:
         pp.create_asymmetric_load(net, 1, 0.1, 0.1, 0.1)
     path = _written(net, tmp_path / "two.json")
     with pytest.raises(
-        fb.ProblemError, match=r"asymmetric_load 0, .*9 and 2 more: .*--ignore asymmetric_load"
+        fb.ProblemError, match=r"asymmetric_load 0, .*9 and 2 more: .*ignore=.asymmetric_load"
     ):
         fb.load_problem(path)
     with pytest.warns(match="asymmetric_load is left out, as asked"):
         problem = fb.load_problem(path, ignore="asymmetric_load")
     assert problem.fingerprint == fb.from_pandapower(two_bus()).fingerprint
+    with pytest.raises(
+        fb.ProblemError, match="'ward' cannot be left out of a pandapower net; asymmetric_load, "
+    ):
+        fb.load_problem(path, ignore="asymmetric_load,ward")
 
 
 def _with_dc_line(p_mw: float, sn_mva: float = 1.0) -> Any:
@@ -143,6 +147,9 @@ def test_a_pypsa_folder_is_the_network(tmp_path: Path) -> None:
     network.add("Load", "city", bus="b", p_set=30.0, q_set=5.0)
     network.export_to_csv_folder(tmp_path / "pair")
     assert fb.load_problem(tmp_path / "pair").fingerprint == fb.from_pypsa(network).fingerprint
+    for option, value in (("ignore", "links"), ("dc_lines", "fixed")):
+        with pytest.raises(fb.FeasiblyError, match=f"{option} is not for PyPSA's networks, and pair is one"):
+            fb.load_problem(tmp_path / "pair", **{option: value})
     (tmp_path / "pair" / "lines.csv").write_text("name,bus0\nab\n\x00")
     with pytest.raises(fb.FeasiblyError):
         fb.load_problem(tmp_path / "pair")

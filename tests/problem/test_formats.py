@@ -308,6 +308,12 @@ def test_egret_files_are_looked_at_twice(which: str, tmp_path: Path) -> None:
         load_problem(tmp_path / "grid.json")
 
 
+def test_a_table_of_json_cannot_be_left_out(tmp_path: Path) -> None:
+    path = GRID3.write(tmp_path / "grid.json")
+    with pytest.raises(FeasiblyError, match=r"ignore is for tables of .*, and grid.json is none"):
+        read_grid(path, ignore="dcline")
+
+
 def test_numbers_that_json_does_not_have_are_named(tmp_path: Path) -> None:
     document = json.loads(GRID3.powermodels())
     document["branch"]["1"]["rate_a"] = float("inf")
