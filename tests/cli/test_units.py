@@ -43,6 +43,33 @@ def test_inputs_are_read_in_the_unit_that_their_name_says(
     assert input_columns(problem, x, per_unit=False)["pd_2_mw"].tolist() == pytest.approx([80.0, 88.0])
 
 
+@pytest.mark.parametrize("index", [None, "hour"])
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_the_index_of_a_table_of_pandas_comes_back(
+    ending: str, index: str | None, problem: Problem, tmp_path: Path
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    x = problem.nominal * np.array([[1.0], [1.1]])
+    given = pandas.DataFrame(input_columns(problem, x, per_unit=False), index=["a", "b"])
+    path = tmp_path / f"loads{ending}"
+    if ending == ".csv":
+        given.to_csv(path)  # without a name, it has none in the file either
+    else:
+        given.rename_axis(index).to_parquet(path)
+    table = read_table(path)
+    np.testing.assert_allclose(match_inputs(problem, table), x, rtol=1e-12)
+    name = index if index and ending == ".parquet" else "index"
+    assert [str(v) for v in kept_columns(problem, table)[name]] == ["a", "b"]
+
+
+def test_a_name_of_rows_that_stands_twice_is_refused(problem: Problem, tmp_path: Path) -> None:
+    write_table(tmp_path / "loads.csv", input_columns(problem, problem.nominal[None], per_unit=False))
+    head, row = (tmp_path / "loads.csv").read_text().splitlines()
+    (tmp_path / "loads.csv").write_text(f"id,id,{head}\n1,2,{row}\n")
+    with pytest.raises(FileError, match="id stands more than once"):
+        match_inputs(problem, read_table(tmp_path / "loads.csv"))
+
+
 def test_a_load_in_two_units_is_refused(problem: Problem, tmp_path: Path) -> None:
     both = input_columns(problem, problem.nominal[None], per_unit=True) | {"pd_2_mw": np.array([80.0])}
     write_table(tmp_path / "both.csv", both)
