@@ -81,8 +81,6 @@ def compare(name: str, row: dict[str, Any]) -> None:
         (found,) = solve(problem, problem.nominal[None])
         row[key] = float(found.objective) if found.outcome.ok else None
         row[f"{key}_outcome"] = found.outcome.name
-        if not found.outcome.ok:
-            row[f"{key}_why"] = say(least(problem))
     row["runopp_how"] = ""
     plain = copy.deepcopy(net)
     if len(plain.trafo):
@@ -106,8 +104,11 @@ def compare(name: str, row: dict[str, Any]) -> None:
         if row["runopp_how"]:
             break
     row.update(_pypower(net, free, "pypower", by_current=False))
-    if not row["runopp_how"]:
+    if not row["runopp_how"] and row["ours"] is not None:
         row.update(_pypower(net, fixed, "pypower_fixed", by_current=True))
+    for key, problem in (("ours", fixed), ("ours_free", free)):
+        if row[key] is None:
+            row[f"{key}_why"] = say(least(problem))
 
 
 def _pypower(net: Any, problem: fb.Problem, key: str, *, by_current: bool) -> dict[str, Any]:
@@ -269,7 +270,7 @@ def main() -> None:
         for name in given.names:
             global _LATE
             _LATE, row = False, {"net": name, "commit": machine["commit"]}
-            signal.setitimer(signal.ITIMER_VIRTUAL, given.limit)
+            signal.setitimer(signal.ITIMER_VIRTUAL, given.limit, 5.0)  # again, for what swallows the first
             try:
                 compare(name, row)
             except (TimeoutError, KeyboardInterrupt):  # inside IPOPT the one becomes the other
