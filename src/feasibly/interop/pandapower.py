@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.interop._pandapower_case import Case, check_net, convert, left_out
+from feasibly.interop._pandapower_check import check_tables
 from feasibly.interop._pandapower_costs import dc_ends, join_dc_lines, open_limits, read_costs
 from feasibly.problem._costs import Costs, prices
 from feasibly.problem._gather import Gathering
@@ -108,7 +109,7 @@ def read_pandapower(
             raise FeasiblyError(f"{what} must be {' or '.join(known)}, not {given!r}")
     title = str(name or net.name or "pandapower net")
     warnings = list(notes)
-    faults = _unmodelled(net, listed(ignore), warnings)
+    faults = check_tables(net) or _unmodelled(net, listed(ignore), warnings)
     if faults:
         raise ProblemError(f"pandapower net {title!r}", faults)
     case = convert(net, free_slack=slack_voltage == "free")
