@@ -86,7 +86,8 @@ def mutate_json(text: str, lot: random.Random) -> tuple[str, str, bool]:
             name = lot.choice(named)
             old = element[name]
             element[name] = lot.choice([old * 1.5 + 1.0, old + 0.25, -old - 3.0, old * 10 + 1])
-            return json.dumps(whole), f"{kind} {key} {name}: {old:g} to {element[name]:g}", True
+            changed = element[name] != old
+            return json.dumps(whole), f"{kind} {key} {name}: {old:g} to {element[name]:g}", changed
     way = lot.choice(fields(whole))
     part = whole
     for key in way[:-1]:

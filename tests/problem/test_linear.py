@@ -64,7 +64,7 @@ def test_reserves_are_outputs_and_rows_have_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("mpc.A = [1 2 3];\nmpc.u = 1;", "has 3 columns; without variables of its own it needs 10"),
+        ("mpc.A = [1 2 3];", "has 3 columns; without variables of its own it needs 10"),
         ("mpc.A = ones(1, 10);\nmpc.u = [1 2];", "needs a number for each of the 1 rows of A"),
         ("mpc.A = ones(1, 10);\nmpc.u = 1;\nmpc.l = 2;", "its limits are crossed"),
         ("mpc.reserves.zones = [1 1];", "needs zones"),

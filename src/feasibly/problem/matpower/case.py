@@ -313,7 +313,8 @@ class _Reader:
         for name in ("l", "u"):
             if name in found and "A" not in found:
                 self.faults.append(Fault(self.where(name), "limits the rows of A, and there is no A"))
-        if "A" in found and not ("l" in found or "u" in found):
+        fits = "A" in found and found["A"].shape[1] >= 2 * len(buses) + 2 * generators
+        if fits and not ("l" in found or "u" in found):
             self.notes.append(f"{self.where('A')}: has no limits, l or u, and so changes nothing")
             del found["A"]
         if not found:
