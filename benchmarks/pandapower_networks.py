@@ -51,6 +51,10 @@ NOTES = {
     "case89pegase": "`runpp` of it loads a transformer to 392 %",
     "case145": "`runpp` of it ends 0.15 p.u. above a voltage limit and 259 Mvar outside a generator's limits",
     "case_illinois200": "`runpp` of it ends 40 Mvar outside a generator's limits",
+    "case1354pegase": "transformers that have no rating in MATPOWER's file have 99.999 MVA here, and `runpp` of it "
+    "loads one to 303 %; by how much limits would have to give way stands among the [grid files](files.md)",
+    "GBnetwork": "`runpp` of it ends 0.14 p.u. beyond limits of voltage, at 392 buses; by how much limits would have "
+    "to give way stands among the [grid files](files.md)",
     "case300": "`runpp` of it ends 0.051 p.u. below a voltage limit and 115 Mvar outside a generator's limits",
 }
 """What was found out about a net by hand."""
@@ -185,6 +189,8 @@ def remark(row: dict[str, Any]) -> str:
     if "refused" in row:
         return f"refused: {row['refused']}"
     said = [row["failed"]] if "failed" in row else []
+    if said and row.get("runopp", 0) is None and row.get("runopp_says"):
+        said.insert(0, "`runopp` does not converge from its flat start")
     both = row.get("ours_why") == row.get("ours_free_why")
     if "ours_why" in row:
         said.append(row["ours_why"])
