@@ -20,6 +20,28 @@ NOTES = {
     "matpower/t/t_psse_case3.m": "made for tests of a converter; MATPOWER finds no power flow of it either",
 }
 """What was found out about a file by hand."""
+REASONS = {
+    "matpower/t/t_case24_ieee_rts_3p.m": "it is three-phase throughout: there is no balanced grid in it",
+    "matpower/t/t_case3p_a.m": "it is three-phase throughout: there is no balanced grid in it",
+    **{
+        f"matpower/t/t_case3p_{letter}.m": "its loads are all three-phase; the balanced part has none"
+        for letter in "bcde"
+    },
+    **{
+        f"matpower/t/t_case3p_{letter}.m": "three-phase feeders hung on a balanced grid of nine buses"
+        for letter in "fgh"
+    },
+    "matpower/t/t_case9_gizmo.m": "a made-up element of MATPOWER's tests, whose equations stand in their code",
+    "matpower/t/t_case_ext.m": "tables of made-up numbers, with which MATPOWER tests that it renumbers",
+    "matpower/t/t_psse_case.raw": "no grid at all: lines with which MATPOWER tests its reader",
+    "matpower/t/t_psse_case3.raw": "a DC grid of four terminals and two FACTS devices, which MATPOWER leaves out",
+    **{
+        f"pandapower/IEEE_European_LV_{when}.json": "every load is unbalanced, and `runopp` leaves them all out"
+        for when in ("Off_Peak_1", "Off_Peak_1440", "On_Peak_566")
+    },
+    "pandapower/case5_demo_gridcal.json": "a load that depends on voltage, which `runopp` takes as constant power",
+}
+"""What the refused files are, by hand."""
 
 
 def difference(row: dict[str, Any]) -> float | None:
@@ -62,6 +84,23 @@ def remark(name: str, row: dict[str, Any]) -> str:
     if gap is not None and gap > 1e-5 and name not in NOTES:
         said.append("NOT EXPLAINED")
     return "; ".join(said)
+
+
+def _left_out(row: dict[str, Any]) -> str:
+    """What is found once the tables are left out that a refusal names, beside the tool that leaves them out."""
+    tried = row.get("left_out", {})
+    if not tried:
+        return ""
+    if "why" in tried:
+        return f" **Left out:** {' '.join(tried['why'].split())[:200]}"
+    theirs, gap = row.get("reference", {}), difference(row | tried)
+    said = f"{tried['objective']:.8g}" if tried["outcome"] == "OK" else tried["outcome"]
+    said += " at 10 $/MWh" if tried.get("given") else ""
+    if gap is not None:
+        said += f", {theirs['by']} {theirs['objective']:.8g} ({gap:.1e})"
+    elif theirs.get("why"):
+        said += f"; {theirs['why']}"
+    return f" **Left out, its optimum is** {said}."
 
 
 def _commits(record: dict[str, Any]) -> str:
@@ -122,5 +161,6 @@ def page(before: dict[str, Any], after: dict[str, Any]) -> str:
     lines += ["", "## Refused", ""]
     for name, row in new.items():
         if not row["loads"]:
-            lines.append(f"- {name}: {' '.join(row['why'].split())[:600]}")
+            lines += [f"- **{name}**: {REASONS.get(name, 'NOT EXPLAINED')}.{_left_out(row)}"]
+            lines += ["", f"    {' '.join(row['why'].split())[:600]}", ""]
     return "\n".join([*lines, ""])

@@ -13,6 +13,9 @@ function matpower_optimum(file, base, tables)
   if ~isfield(mpc, 'gencost') || isempty(mpc.gencost)
     mpc.gencost = ones(size(mpc.gen, 1), 1) * [2 0 0 2 10 0];
   end
+  % Rows without limits and sums without a price change nothing, and runopf breaks down on them.
+  if isfield(mpc, 'A') && ~isfield(mpc, 'l') && ~isfield(mpc, 'u'), mpc = rmfield(mpc, 'A'); end
+  if isfield(mpc, 'N') && ~isfield(mpc, 'Cw') && ~isfield(mpc, 'H'), mpc = rmfield(mpc, 'N'); end
   whole = mpc;
   if isfield(mpc, 'dcline') && ~isempty(mpc.dcline) && ~toggle_dcline(mpc, 'status'), mpc = toggle_dcline(mpc, 'on'); end
   if any(strcmp(tables, 'reserves')), mpc = toggle_reserves(mpc, 'on'); end

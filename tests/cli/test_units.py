@@ -43,6 +43,33 @@ def test_inputs_are_read_in_the_unit_that_their_name_says(
     assert input_columns(problem, x, per_unit=False)["pd_2_mw"].tolist() == pytest.approx([80.0, 88.0])
 
 
+@pytest.mark.parametrize("index", [None, "hour"])
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_the_index_of_a_table_of_pandas_comes_back(
+    ending: str, index: str | None, problem: Problem, tmp_path: Path
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    x = problem.nominal * np.array([[1.0], [1.1]])
+    given = pandas.DataFrame(input_columns(problem, x, per_unit=False), index=["a", "b"])
+    path = tmp_path / f"loads{ending}"
+    if ending == ".csv":
+        given.to_csv(path)  # without a name, it has none in the file either
+    else:
+        given.rename_axis(index).to_parquet(path)
+    table = read_table(path)
+    np.testing.assert_allclose(match_inputs(problem, table), x, rtol=1e-12)
+    name = index if index and ending == ".parquet" else "index"
+    assert [str(v) for v in kept_columns(problem, table)[name]] == ["a", "b"]
+
+
+def test_a_name_of_rows_that_stands_twice_is_refused(problem: Problem, tmp_path: Path) -> None:
+    write_table(tmp_path / "loads.csv", input_columns(problem, problem.nominal[None], per_unit=False))
+    head, row = (tmp_path / "loads.csv").read_text().splitlines()
+    (tmp_path / "loads.csv").write_text(f"id,id,{head}\n1,2,{row}\n")
+    with pytest.raises(FileError, match="id stands more than once"):
+        match_inputs(problem, read_table(tmp_path / "loads.csv"))
+
+
 def test_a_load_in_two_units_is_refused(problem: Problem, tmp_path: Path) -> None:
     both = input_columns(problem, problem.nominal[None], per_unit=True) | {"pd_2_mw": np.array([80.0])}
     write_table(tmp_path / "both.csv", both)
@@ -134,6 +161,31 @@ def test_a_file_without_costs_is_shown_and_its_template_filled_in(tmp_path: Path
     refused = CliRunner().invoke(app, ["label", str(path), "--out", str(tmp_path / "data")])
     assert refused.exit_code == 2
     assert "pass --costs FILE" in refused.output + refused.stderr
+
+
+OPTIONS = {
+    "a table": ((), "mpc.bus3p = [1 2];", "or leave it out with --ignore bus3p"),
+    "a voltage": (("--slack-voltage", "free"), "", "--slack-voltage is for pandapower's nets, and"),
+    "a limit": (("--flow-limit", "power"), "", "--flow-limit is for pandapower's nets, and"),
+    "a bent cost": (
+        (),
+        "mpc.gencost = [1 0 0 3 0 0 50 1000 99 1200; 2 0 0 2 1 0 0 0 0 0];",
+        "one with --costs",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", OPTIONS)
+def test_messages_name_the_option_of_the_interface_in_use(which: str, tmp_path: Path) -> None:
+    words, extra, sentence = OPTIONS[which]
+    path = replace(GRID3, extra=extra).write(tmp_path / "grid.m")
+    for command in (["case"], ["label", "--out", str(tmp_path / "data")]):
+        refused = CliRunner().invoke(app, [command[0], str(path), *command[1:], *words])
+        assert refused.exit_code == 2
+        said = " ".join((refused.stdout + refused.stderr).split())
+        assert sentence in said
+        assert "ignore=" not in said
+        assert "costs=" not in said
 
 
 def test_a_template_of_a_file_with_costs_holds_them(tmp_path: Path) -> None:

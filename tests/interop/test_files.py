@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,55 @@ def test_damaged_files(text: str, words: str, tmp_path: Path) -> None:
         fb.load_problem(tmp_path / "net.json")
 
 
+def _cell(table: str, column: str, value: Any, row: int = 0) -> Any:
+    return lambda parts: parts[table]["data"][row].__setitem__(parts[table]["columns"].index(column), value)
+
+
+DAMAGE = {
+    "a bus below all": (_cell("load", "bus", -1), "load 0: bus must be a whole number from 0 on, got -1"),
+    "a bus that is not there": (_cell("line", "to_bus", 9), "line 0: is at bus 9, which does not exist"),
+    "half a bus": (_cell("load", "bus", 0.5), "load 0: bus must be a whole number from 0 on, got 0.5"),
+    "half in service": (_cell("line", "in_service", 0.5), "line 0: in_service must be true or false, got 0.5"),
+    "a status below": (_cell("load", "in_service", -1), "load 0: in_service must be true or false, got -1"),
+    "a list for a choice": (_cell("load", "controllable", []), "load 0: controllable must be true or false"),
+    "a list for a number": (_cell("load", "p_mw", []), "load"),
+    "a voltage below": (_cell("bus", "vn_kv", -20.0), "bus 0: vn_kv must be positive, got -20"),
+    "a cost in words": (_cell("poly_cost", "cp1_eur_per_mw", "x"), "poly_cost"),
+    "an element in words": (_cell("poly_cost", "element", "x"), "poly_cost"),
+    "an index in words": (lambda parts: parts["load"]["index"].__setitem__(0, "a"), "load: its index must be whole"),
+    "an index twice": (lambda parts: parts["bus"]["index"].__setitem__(0, 1), "bus 1: stands more than once"),
+    "a column gone": (
+        lambda parts: (parts["poly_cost"]["columns"].remove("cp1_eur_per_mw"),
+                       [row.pop() for row in parts["poly_cost"]["data"]]),
+        "poly_cost: has no column cp1_eur_per_mw",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", DAMAGE)
+def test_cells_that_nothing_can_be_made_of_are_refused(which: str, tmp_path: Path) -> None:
+    """pandapower's compiled parts would read memory that is not theirs; words ended in errors of all kinds."""
+    change, sentence = DAMAGE[which]
+    document = json.loads(_written(two_bus(), tmp_path / "two.json").read_text())
+    whole = document["_object"]
+    parts = {name: json.loads(whole[name]["_object"]) for name in ("bus", "load", "line", "poly_cost")}
+    change(parts)
+    for name, part in parts.items():
+        whole[name]["_object"] = json.dumps(part)
+    (tmp_path / "two.json").write_text(json.dumps(document))
+    with pytest.raises(fb.FeasiblyError, match=re.escape(sentence)):
+        fb.load_problem(tmp_path / "two.json")
+
+
+def test_a_net_in_memory_is_looked_at_too() -> None:
+    net = two_bus()
+    net.load["bus"] = [-1]
+    pp.create_switch(net, 0, 1, et="b", closed=False)
+    net.switch.loc[0, "element"] = 7
+    with pytest.raises(fb.ProblemError, match=r"load 0: is at bus -1(.|\n)*switch 0: is at bus 7, which"):
+        fb.from_pandapower(net)
+
+
 def test_costs_given_and_none_at_all(tmp_path: Path) -> None:
     net = two_bus()
     net.poly_cost = net.poly_cost.iloc[:0]
@@ -82,12 +132,16 @@ def test_what_is_left_out_is_asked_for_by_name(tmp_path: Path) -> None:
         pp.create_asymmetric_load(net, 1, 0.1, 0.1, 0.1)
     path = _written(net, tmp_path / "two.json")
     with pytest.raises(
-        fb.ProblemError, match=r"asymmetric_load 0, .*9 and 2 more: .*--ignore asymmetric_load"
+        fb.ProblemError, match=r"asymmetric_load 0, .*9 and 2 more: .*ignore=.asymmetric_load"
     ):
         fb.load_problem(path)
     with pytest.warns(match="asymmetric_load is left out, as asked"):
         problem = fb.load_problem(path, ignore="asymmetric_load")
     assert problem.fingerprint == fb.from_pandapower(two_bus()).fingerprint
+    with pytest.raises(
+        fb.ProblemError, match="'ward' cannot be left out of a pandapower net; asymmetric_load, "
+    ):
+        fb.load_problem(path, ignore="asymmetric_load,ward")
 
 
 def _with_dc_line(p_mw: float, sn_mva: float = 1.0) -> Any:
@@ -143,6 +197,9 @@ def test_a_pypsa_folder_is_the_network(tmp_path: Path) -> None:
     network.add("Load", "city", bus="b", p_set=30.0, q_set=5.0)
     network.export_to_csv_folder(tmp_path / "pair")
     assert fb.load_problem(tmp_path / "pair").fingerprint == fb.from_pypsa(network).fingerprint
+    for option, value in (("ignore", "links"), ("dc_lines", "fixed")):
+        with pytest.raises(fb.FeasiblyError, match=f"{option} is not for PyPSA's networks, and pair is one"):
+            fb.load_problem(tmp_path / "pair", **{option: value})
     (tmp_path / "pair" / "lines.csv").write_text("name,bus0\nab\n\x00")
     with pytest.raises(fb.FeasiblyError):
         fb.load_problem(tmp_path / "pair")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,6 +120,21 @@ def test_costs_limits_and_availability_are_those_of_the_snapshot() -> None:
     np.testing.assert_allclose(grid.rate, [0.9, 0.8, 0.7, 0.9])
     np.testing.assert_allclose([grid.vmin[0], grid.vmax[0]], [0.95, 1.05])
     assert list(grid.reference) == [0]
+
+
+def test_what_was_chosen_for_lack_of_anything_said_is_told() -> None:
+    network = _network()
+    network.generators.loc["far", "ramp_limit_up"] = 0.5
+    with pytest.warns(GridWarning) as told:
+        fb.from_pypsa(network)
+    said = " ".join(str(warning.message) for warning in told)
+    assert f"those of snapshot {network.snapshots[0]}, the first of {len(network.snapshots)}" in said
+    assert "buses lack a limit of voltage; 0.9 and 1.1 p.u. stand in for it" in said
+    assert "Generator far: limits of ramps join snapshots" in said
+    network.generators["ramp_limit_up"] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fb.from_pypsa(network, snapshot=network.snapshots[1], voltage=(0.9, 1.1))
 
 
 def test_the_price_of_a_bus_is_what_a_little_more_load_costs() -> None:

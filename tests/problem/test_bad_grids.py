@@ -263,6 +263,10 @@ CSV: dict[str, tuple[bytes, str]] = {
     "a word": (b"generator,c2,c1,c0\n1,2,3,x\n", "line 2: needs the columns generator, c2, c1, c0"),
     "a row missing": (b"generator,c2,c1,c0\n1,2,3,4\n", "generator 2 (bus 3): has no line in costs.csv"),
     "a row twice": (b"generator,c2,c1,c0\n1,2,3,4\n1,2,3,4\n2,1,1,1\n", "line 3: generator 1 stands twice"),
+    "nobody's": (
+        b"generator,c2,c1,c0\n1,2,3,4\n2,1,1,1\n3,1,1,1\n",
+        "line 4: there is no generator 3; they are",
+    ),
     "NaN": (b"generator,c2,c1,c0\n1,2,3,4\n2,nan,3,4\n", "line 3: every cost must be a finite number"),
     "not text": (b"\xff\xfe\x00\x01", "is not a CSV file in UTF-8"),
 }

@@ -84,6 +84,8 @@ def test_reactive_power_may_cost(tmp_path: Path) -> None:
     (again,) = free.objectives(dear.nominal[None], y[None])
     assert cost == pytest.approx(float(again) + 0.5 * q**2 + 3.0, rel=1e-9)
     assert abs(q) < abs(100.0 * _by(free, "qg_1", _optimum(free)[1]))
+    with pytest.warns(GridWarning, match="those of reactive power in the file do not count either"):
+        load_problem(tmp_path / "grid.m", costs=10.0)
 
 
 DC_LINE = "mpc.dcline = [\n 1 3 1 20 0 0 0 1 1 {pmin} {pmax} -10 10 -5 5 0.5 0.05;\n];"

@@ -257,6 +257,8 @@ POWERMODELS = {
     "a list for a number": ("load", {"pd": [1]}, "load 2: pd must be a finite number"),
     "no cost at all": ("gen", {"cost": 12.0}, "gen 2: its cost must be a list of numbers"),
     "a cost cut short": ("gen", {"ncost": 1}, "gen 2: ncost is 1, and its cost has"),
+    "three phases": ("conductors", 3, "conductors: several networks or conductors in one file"),
+    "many hours": ("multinetwork", True, "multinetwork: several networks or conductors in one file"),
 }
 EGRET = {
     "no reactance": ("branch", {"reactance": None}, "reactance must be a finite number"),
@@ -276,6 +278,8 @@ EGRET = {
     "a planned outage": ("branch", {"planned_outage": True}, "has a planned outage"),
     "a shunt that switches": ("shunt", {"shunt_type": "switched"}, "shunt_type must be fixed"),
     "a table": ("interface", None, "interface: a table that the AC-OPF model here does not have"),
+    "a unit held off": ("generator", {"fixed_commitment": 0}, "held out of service by fixed_commitment"),
+    "reserves": ("reserve_requirement", 5.0, "system: reserve_requirement asks for reserves, which"),
     "a reference": ("reference_bus", "3", "reference_bus is 3, and no bus of that name has the type ref"),
 }
 
@@ -284,7 +288,10 @@ EGRET = {
 def test_what_powerio_makes_something_else_of_is_refused(which: str, tmp_path: Path) -> None:
     kind, change, sentence = POWERMODELS[which]
     document = json.loads(GRID3.powermodels())
-    document[kind]["2"] |= change
+    if isinstance(change, dict):
+        document[kind]["2"] |= change
+    else:
+        document[kind] = change
     (tmp_path / "grid.json").write_text(json.dumps(document))
     with pytest.raises(ProblemError, match=re.escape(sentence)):
         load_problem(tmp_path / "grid.json")
@@ -297,7 +304,7 @@ def test_egret_files_are_looked_at_twice(which: str, tmp_path: Path) -> None:
         _emit(GRID3.write(tmp_path / "grid.m"), "egret-json", tmp_path / "grid.json").read_text()
     )
     load_problem(tmp_path / "grid.json")
-    if isinstance(change, str):
+    if isinstance(change, (str, float)):
         document["system"][kind] = change
     elif change is None:
         document["elements"][kind] = {"1": {"lines": ["1"], "maximum_limit": 1.0}}
@@ -306,6 +313,12 @@ def test_egret_files_are_looked_at_twice(which: str, tmp_path: Path) -> None:
     (tmp_path / "grid.json").write_text(json.dumps(document))
     with pytest.raises(ProblemError, match=re.escape(sentence)):
         load_problem(tmp_path / "grid.json")
+
+
+def test_a_table_of_json_cannot_be_left_out(tmp_path: Path) -> None:
+    path = GRID3.write(tmp_path / "grid.json")
+    with pytest.raises(FeasiblyError, match=r"ignore is for tables of .*, and grid.json is none"):
+        read_grid(path, ignore="dcline")
 
 
 def test_numbers_that_json_does_not_have_are_named(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_reserves_are_outputs_and_rows_have_names(tmp_path: Path) -> None:
         (RESERVES + "mpc.reserves.cost = [1 2 3];", "cost needs 2 values"),
         ("mpc.if.map = [1 9];\nmpc.if.lims = [1 0 1];", "has no branch in service"),
         ("mpc.if.map = [1 1];", "needs map .* and lims"),
-        ("mpc.N = [1 2];", "constraints or costs of the user's own"),
+        ("mpc.N = [1 2];\nmpc.Cw = 3;", "constraints or costs of the user's own"),
     ],
 )
 def test_tables_that_do_not_fit(more: str, words: str, tmp_path: Path) -> None:

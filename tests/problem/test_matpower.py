@@ -162,6 +162,11 @@ REFUSED: dict[str, tuple[str, str]] = {
     "unknown version": ("mpc.version = '3';", "mpc.version (line 22): is '3'; versions 1 and 2 are read"),
     "cost model": ("mpc.gencost(1, 1) = 3;", "row 1: the model must be 1 (piecewise linear) or 2 (polynomial)"),
     "cost terms": ("mpc.gencost(1, 4) = 9;", "row 1: 9 terms do not fit in"),
+    "a cost that cannot be computed": (
+        "mpc.dcline = [1 3 1 20 18 0 0 1 1 0 40 -9 9 -9 9 0 0];\nmpc.dclinecost = mystery(3);",
+        "mpc.dclinecost, line 23 (mpc.dclinecost = mystery(3);): calls 'mystery'",
+    ),
+    "limits of no rows": ("mpc.l = [1; 2];", "mpc.l (line 22): limits the rows of A, and there is no A"),
     "narrow table": ("mpc.bus = [1 3 0 0];", "mpc.bus (line 22): has 4 columns and needs 13"),
 }  # fmt: skip
 
@@ -199,6 +204,40 @@ def test_tables_are_left_out_when_asked(tmp_path: Path) -> None:
         read_grid(path)
     grid = read_grid(path, ignore="reserves, if")
     assert grid.warnings == ("mpc.reserves: left out, as asked", "mpc.if: left out, as asked")
+
+
+TOLD = {
+    "a number": ("mpc.mystery = 5;", "mpc.mystery (line 22): a number that nothing here asks for; left out"),
+    "a status of MOST": ("mpc.gen(1, 8) = 61;", "mpc.gen (line 9), row 1: a status of 61 counts as in service"),
+    "rows without limits": ("mpc.A = ones(2, 12);", "mpc.A (line 22): has no limits, l or u, and so changes nothing"),
+    "a sum that costs nothing": (
+        "mpc.N = ones(2, 12);",
+        "mpc.N (line 22): there is no Cw or H that prices it, and so it changes nothing",
+    ),
+    "costs of no DC lines": (
+        "mpc.dclinecost = [2 0 0 2 1 0];",
+        "mpc.dclinecost (line 22): there are no DC lines; left out",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", TOLD)
+def test_what_has_no_effect_is_told_of(which: str, tmp_path: Path) -> None:
+    extra, sentence = TOLD[which]
+    grid = read_grid(replace(GRID3, extra=extra).write(tmp_path / "grid.m"))
+    assert grid.warnings == (sentence,)
+    assert grid.digest == read_grid(GRID3.write(tmp_path / "plain.m")).digest
+
+
+def test_names_to_leave_out_are_looked_at(tmp_path: Path) -> None:
+    line = "mpc.dcline = [1 3 1 20 18 0 0 1 1 0 40 -9 9 -9 9 0 0];"
+    path, plain = replace(GRID3, extra=line).write(tmp_path / "grid.m"), GRID3.write(tmp_path / "plain.m")
+    grid = read_grid(path, ignore="dcline")
+    assert grid.warnings == ("mpc.dcline (line 22): left out, as asked",)
+    assert grid.digest == read_grid(plain).digest != read_grid(path).digest
+    assert "holds no mpc.bus3p" in read_grid(plain, ignore=["bus3p"]).warnings[0]
+    with pytest.raises(FeasiblyError, match=r"mpc.gencost \(line 18\): cannot be left out"):
+        read_grid(plain, ignore="gencost")
 
 
 def test_the_first_version_of_the_format_is_read(tmp_path: Path) -> None:

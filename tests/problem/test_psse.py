@@ -164,7 +164,7 @@ def test_dc_lines_stand_at_their_set_points(tmp_path: Path) -> None:
     [
         ({"40.0, 12.0": "4O.0, 12.0"}, r"line 9: a load must be a number, and '4O.0' stands there \(field 6\)"),
         ({"BUS": "1, 'x', 220, 7"}, "the bus type must be 1, 2, 3 or 4, got 7"),
-        ({"FACTS CONTROL DEVICE": "'F', 1, 0, 1, 0, 0"}, r"FACTS data\): a FACTS device, .*--ignore FACTS"),
+        ({"FACTS CONTROL DEVICE": "'F', 1, 0, 1, 0, 0"}, r"FACTS data\): a FACTS device, .*ignore=\"FACTS\""),
         ({"INDUCTION MACHINE": "1, '1', 1, 1"}, "an induction machine, which"),
         ({"'1', 2, 2, 2, 20000": "'1', 4, 2, 2, 20000"}, "CW is 4; CW and CZ are 1, 2 or 3"),
         ({"4, 2, 0, '1', 2": "4, 9, 0, '1', 2"}, "a transformer is at bus 9, which does not exist"),
@@ -184,6 +184,17 @@ def test_dc_lines_stand_at_their_set_points(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named_by_line(change: dict[str, str], words: str, tmp_path: Path) -> None:
     with pytest.raises(FeasiblyError, match=words):
         read_grid(_file(tmp_path, _written(33, **change)), costs=10.0)
+
+
+def test_names_to_leave_out_are_sections_that_can_be(tmp_path: Path) -> None:
+    path = _file(tmp_path, _written(33, **{"FACTS CONTROL DEVICE": "'F', 1, 0, 1, 0, 0"}))
+    assert "FACTS: 1 lines left out, as asked" in read_grid(path, costs=10.0, ignore="facts").warnings
+    with pytest.raises(
+        ProblemError, match="'load' cannot be left out of a RAW file; multi-terminal-DC, FACTS"
+    ):
+        read_grid(path, costs=10.0, ignore="FACTS,load")
+    plain = read_grid(_file(tmp_path, _written(33)), costs=10.0, ignore="FACTS")
+    assert "'FACTS' is to be left out, and the file holds none in service" in plain.warnings
 
 
 def test_a_file_that_breaks_off(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from enum import StrEnum
@@ -52,16 +53,28 @@ def load(
         try:
             problem = fb.load_problem(case, **chosen)
         except ProblemError as error:
-            # What Python calls an argument is an option here.
-            raise ProblemError(error.subject, [_as_option(fault) for fault in error.faults]) from None
+            faults = [Fault(as_options(fault.where), as_options(fault.what)) for fault in error.faults]
+            raise ProblemError(error.subject, faults) from None
+        except FeasiblyError as error:
+            if type(error) is not FeasiblyError:
+                raise
+            raise FeasiblyError(as_options(str(error))) from None
     if tell:
         for note in dict.fromkeys(str(w.message) for w in noted):
             say(f"note: {note}")
     return problem
 
 
-def _as_option(fault: Fault) -> Fault:
-    return Fault(fault.where, fault.what.replace("pass costs= a table", "pass --costs FILE, a table"))
+def as_options(text: str) -> str:
+    """What Python calls an argument is an option here."""
+    text = text.replace("pass costs= a table", "pass --costs FILE, a table")
+    text = re.sub(r'\bignore="([^"]*)"', r"--ignore \1", text)
+    text = re.sub(r"\bcosts=", "--costs", text)
+    return re.sub(
+        r"^(ignore|dc_lines|slack_voltage|flow_limit)\b(?=$| is | must )",
+        lambda found: "--" + found[1].replace("_", "-"),
+        text,
+    )
 
 
 def case(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from feasibly.problem.families import grid_of
 Array = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
 
+_NAMELESS = re.compile(r"^(__index_level_0__)?$")
+"""How an index without a name is written by pandas."""
 MATRIX = "x"
 """The array of an .npz file that may hold all inputs at once, in the problem's order."""
 
@@ -33,6 +36,8 @@ class Table:
     path: Path
     names: tuple[str, ...]
     values: tuple[NDArray[Any], ...]
+    index: tuple[str, ...] = ()
+    """Columns that pandas wrote as the index of its rows."""
 
     @property
     def rows(self) -> int:
@@ -105,10 +110,12 @@ def _by_name(problem: Problem, table: Table, ignore_extra: bool) -> Array:
     given = set(table.names)
     # An input may come with its unit in its name (pd_12_mw), and is then brought to per unit.
     known = {units[name][0]: name for name in wanted if name in units and name not in given}
-    table = Table(table.path, tuple(known.get(name, name) for name in table.names), table.values)
+    table = replace(table, names=tuple(known.get(name, name) for name in table.names))
     scaled = {name: units[name][1] for name in known.values() if units[name][0] in given}
-    counts = Counter(name for name in table.names if name not in KEPT or name in wanted)
+    says = {*KEPT, *table.index} - set(wanted)
+    counts = Counter(name for name in table.names if name not in says)
     twice = [name for name in wanted if counts[name] > 1]
+    twice += [name for name in says if table.names.count(name) > 1]
     missing = [name for name in wanted if name not in counts]
     extra = [name for name in counts if name not in set(wanted)]
     faults = []
@@ -134,7 +141,8 @@ def _by_name(problem: Problem, table: Table, ignore_extra: bool) -> Array:
 def kept_columns(problem: Problem, table: Table) -> dict[str, NDArray[Any]]:
     """Columns that say which row is which, to come back with the answers."""
     pairs = zip(table.names, table.values, strict=True)
-    return {name: values for name, values in pairs if name in KEPT and name not in problem.input_names}
+    says = {*KEPT, *table.index} - set(problem.input_names)
+    return {_NAMELESS.sub("index", name): values for name, values in pairs if name in says}
 
 
 def _numbers(table: Table, name: str, values: NDArray[Any]) -> Array:
@@ -188,24 +196,27 @@ def _read_csv(path: Path) -> Table:
     from pyarrow import csv
 
     # What names a row comes back as it was written: 007 stays 007.
-    plain = csv.ConvertOptions(column_types={name: pa.string() for name in KEPT})
+    plain = csv.ConvertOptions(column_types={name: pa.string() for name in (*KEPT, "")})
     table = csv.read_csv(path, convert_options=plain)
     if table.num_columns == 1 and ";" in table.column_names[0]:
         raise FileError(
             f"{path} separates its columns by semicolons; write it with commas and decimal points"
         )
-    return _from_arrow(path, table)
+    nameless = table.column_names[:1] == [""]
+    return _from_arrow(path, table, ("",) if nameless else ())
 
 
 def _read_parquet(path: Path) -> Table:
     from pyarrow import parquet
 
-    return _from_arrow(path, parquet.ParquetFile(path).read())
+    table = parquet.ParquetFile(path).read()
+    written = (table.schema.pandas_metadata or {}).get("index_columns", ())
+    return _from_arrow(path, table, tuple(name for name in written if isinstance(name, str)))
 
 
-def _from_arrow(path: Path, table: Any) -> Table:
+def _from_arrow(path: Path, table: Any, index: tuple[str, ...]) -> Table:
     columns = tuple(column.to_numpy() for column in table.columns)
-    return Table(path, tuple(table.column_names), columns)
+    return Table(path, tuple(table.column_names), columns, index)
 
 
 def _read_npz(path: Path) -> Table:

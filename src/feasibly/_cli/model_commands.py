@@ -74,8 +74,9 @@ def predict(
     Columns are matched by name (pd_12_mw and qd_12_mvar are the load at bus 12; pd_12 and qd_12 the same per unit);
     a row of the output has the model's outputs by name and unit (pg_1_mw, va_3_degree), the objective, the largest
     violation of any equality and any inequality, the outcome, and the rung of the ladder that answered. Columns called
-    id, row, name, scenario, time, timestamp, date or datetime come back with the answers. A certified model adds the
-    interval of every output. `feasibly inputs MODEL --out FILE` writes a file to start from.
+    id, row, name, scenario, time, timestamp, date or datetime come back with the answers, and so does the index of a
+    table that pandas wrote. A certified model adds the interval of every output. `feasibly inputs MODEL --out FILE`
+    writes a file to start from.
     """
     from feasibly._cli.columns import check_ending, kept_columns, match_inputs, read_table, write_table
     from feasibly._cli.gridtables import TABLES, write_grid_tables

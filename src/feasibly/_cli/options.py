@@ -71,7 +71,9 @@ Case = Annotated[
 Costs = Annotated[
     Path | None,
     typer.Option(
-        "--costs", metavar="FILE", help="CSV with generator,c2,c1,c0, where the grid file has no costs."
+        "--costs",
+        metavar="FILE",
+        help="CSV with generator,c2,c1,c0, for the costs that the grid file has or lacks.",
     ),
 ]
 Ignore = Annotated[
@@ -79,7 +81,7 @@ Ignore = Annotated[
     typer.Option(
         "--ignore",
         metavar="TABLES",
-        help="Tables of a MATPOWER or pandapower file to leave out although they may change the optimum, "
+        help="Tables of a MATPOWER, PSS/E or pandapower file to leave out although they may change the optimum, "
         "as in bus3p,buslink.",
     ),
 ]

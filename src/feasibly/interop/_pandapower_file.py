@@ -89,7 +89,45 @@ def _table(path: Path, name: str, part: Mapping[str, Any]) -> Any:
         raise FeasiblyError(
             f"{path.name} cannot be read as a grid: its table {name} is damaged ({str(wrong).splitlines()[0][:100]})"
         ) from None
+    if kinds is not None and part.get("orient", "split") == "split":
+        _check_cast(path, name, text, kinds)
     if part.get("orient") == "columns" or not len(table):
         with suppress(TypeError, ValueError):
             table.index = table.index.astype("int64")
     return table
+
+
+def _check_cast(path: Path, name: str, text: Any, kinds: Mapping[str, Any]) -> None:
+    """Refuse what pandas would bend to the kind of a column: -1 becomes true or 4294967295, 2.5 becomes 2.
+
+    Raises:
+        FeasiblyError: naming the first such cell.
+    """
+    raw = json.loads(text) if isinstance(text, str) else text
+    for place, column in enumerate(raw["columns"]):
+        kind = str(kinds.get(str(column), ""))
+        if kind == "bool":
+            fits, what = _is_choice, "true or false"
+        elif kind.startswith(("int", "uint")):
+            fits, what = (
+                (_is_place, "a whole number from 0 on") if kind[0] == "u" else (_is_whole, "a whole number")
+            )
+        else:
+            continue
+        for index, row in zip(raw["index"], raw["data"], strict=True):
+            if not fits(row[place]):
+                raise FeasiblyError(
+                    f"{path.name} cannot be read as a grid: {name} {index}: {column} must be {what}, got {row[place]!r}"
+                )
+
+
+def _is_choice(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, type(None))) and value in (True, False, None)
+
+
+def _is_place(value: Any) -> bool:
+    return _is_whole(value) and (value is None or value >= 0)
+
+
+def _is_whole(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and float(value).is_integer())

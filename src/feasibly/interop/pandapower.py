@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.interop._pandapower_case import Case, check_net, convert, left_out
+from feasibly.interop._pandapower_check import check_tables
 from feasibly.interop._pandapower_costs import dc_ends, join_dc_lines, open_limits, read_costs
 from feasibly.problem._costs import Costs, prices
 from feasibly.problem._gather import Gathering
@@ -21,6 +22,7 @@ from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import Fault, FeasiblyError, ProblemError
 from feasibly.problem.grid import Grid
+from feasibly.problem.read import listed
 
 Floats = NDArray[np.float64]
 
@@ -106,9 +108,8 @@ def read_pandapower(
         if given not in known:
             raise FeasiblyError(f"{what} must be {' or '.join(known)}, not {given!r}")
     title = str(name or net.name or "pandapower net")
-    names = [part.strip() for part in ignore.split(",")] if isinstance(ignore, str) else list(ignore)
     warnings = list(notes)
-    faults = _unmodelled(net, names, warnings)
+    faults = check_tables(net) or _unmodelled(net, listed(ignore), warnings)
     if faults:
         raise ProblemError(f"pandapower net {title!r}", faults)
     case = convert(net, free_slack=slack_voltage == "free")
@@ -140,7 +141,7 @@ def build_grid(
                 zip(case.generators, gen[:, idx_gen.GEN_BUS], strict=True), start=1
             )
         ]
-        cost = prices(rows, costs, faults)
+        cost = prices(rows, costs, faults, count=len(rows))
     join_dc_lines(net, case, beyond, fixed_dc, faults)
     if not len(gen):
         faults.append(Fault("generators", "no external grid or generator is in service"))
@@ -208,7 +209,12 @@ def build_grid(
 
 def _unmodelled(net: Any, ignore: Sequence[str], warnings: list[str]) -> list[Fault]:
     """Faults that stand in the net's own tables; what `ignore` names is told of instead."""
-    faults = []
+    known = (*_UNMODELLED, "voltage_dependence", "reactive_capability_curve")
+    faults = [
+        Fault("ignore", f"{name!r} cannot be left out of a pandapower net; {', '.join(known)} can")
+        for name in ignore
+        if name not in known
+    ]
 
     def refuse(table: str, rows: Sequence[Any], why: str, name: str) -> None:
         if not rows:
@@ -218,7 +224,7 @@ def _unmodelled(net: Any, ignore: Sequence[str], warnings: list[str]) -> list[Fa
         if name in ignore:
             warnings.append(f"{where}: {name} is left out, as asked")
         else:
-            faults.append(Fault(where, f"{why}; leave it out with --ignore {name} (ignore=)"))
+            faults.append(Fault(where, f'{why}; leave it out with ignore="{name}"'))
 
     for table, why in _UNMODELLED.items():
         if table in net and len(net[table]):

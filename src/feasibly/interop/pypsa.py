@@ -46,7 +46,7 @@ def from_pypsa(
     *,
     snapshot: Any = None,
     spread: float = SPREAD,
-    voltage: tuple[float, float] = VOLTAGE,
+    voltage: tuple[float, float] | None = None,
     power_factor: float | None = None,
     base_mva: float = BASE,
     name: str | None = None,
@@ -60,7 +60,8 @@ def from_pypsa(
         network: a `pypsa.Network` of AC buses, lines, transformers, links, generators, loads and shunt impedances.
         snapshot: which; the first unless told.
         spread: how far loads vary around their values in the snapshot when they are drawn.
-        voltage: limits per unit for buses whose own are 0 and infinite, as they are unless set.
+        voltage: limits per unit for buses whose own are 0 and infinite, as they are unless set; 0.9 and 1.1 unless
+            told.
         power_factor: limits reactive power of every generator to what goes with its nominal power at this power factor;
             PyPSA has no limits on reactive power, and without this there are none.
         base_mva: of per unit.
@@ -97,7 +98,7 @@ def read_pypsa(
     network: Any,
     *,
     snapshot: Any = None,
-    voltage: tuple[float, float] = VOLTAGE,
+    voltage: tuple[float, float] | None = None,
     power_factor: float | None = None,
     base_mva: float = BASE,
     name: str | None = None,
@@ -118,7 +119,7 @@ def read_pypsa(
     place = {bus: i for i, bus in enumerate(buses)}
     branches = read_branches(work, moment, place, base_mva)
     generators, loads = in_service(work.generators), in_service(work.loads)
-    low, high = _voltages(work.buses, voltage)
+    low, high = _voltages(work.buses, voltage or VOLTAGE)
 
     def at(component: str, attribute: str, names: Any) -> Floats:
         dense = work.get_switchable_as_dense(component, attribute, snapshots=[moment])
@@ -171,7 +172,26 @@ def read_pypsa(
     grid = Grid.from_arrays(title, base_mva, arrays)
     for i, generator in enumerate(generators.index):
         beyond.curvature(f"Generator {generator}", cost[i, 0], cost[i, 1], (pmin[i], pmax[i]))
-    return replace(grid, warnings=tuple(beyond.notes()))
+    assumed = _assumed(work, moment, first=snapshot is None, limits=None if voltage else VOLTAGE)
+    return replace(grid, warnings=(*assumed, *beyond.notes()))
+
+
+def _assumed(work: Any, moment: Any, *, first: bool, limits: tuple[float, float] | None) -> Iterator[str]:
+    """What a reader should know of what was chosen for lack of anything said, and of what has no effect."""
+    if first and len(work.snapshots) > 1:
+        yield f"loads, limits and costs are those of snapshot {moment}, the first of {len(work.snapshots)}"
+    bare = (work.buses["v_mag_pu_min"] <= 0.0) | np.isinf(work.buses["v_mag_pu_max"])
+    if limits is not None and bare.any():
+        low, high = limits
+        yield f"{int(bare.sum())} buses lack a limit of voltage; {low:g} and {high:g} p.u. stand in for it"
+    for kind in ("Generator", "Link"):
+        table = in_service(work.components[kind].static)
+        ramps = [table[f"ramp_limit_{way}"] for way in ("up", "down") if f"ramp_limit_{way}" in table]
+        names = [name for name in table.index if any(np.isfinite(ramp[name]) for ramp in ramps)]
+        if names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            listed = ", ".join(map(str, names[:5])) + more
+            yield f"{kind} {listed}: limits of ramps join snapshots, and one is optimised; they have no effect"
 
 
 def check_network(network: Any, snapshot: Any) -> Any:

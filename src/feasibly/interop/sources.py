@@ -39,7 +39,7 @@ def load_problem(
             ($/MW^2h, $/MWh, $/h) for each generator in service, in file order; or the path of a CSV file with the
             columns `generator, c2, c1, c0`, where `generator` is the row in the file, from 1; or one number, the $/MWh
             of every generator.
-        ignore: tables of a MATPOWER or pandapower file to leave out although they may change the optimum
+        ignore: tables of a MATPOWER, PSS/E or pandapower file to leave out although they may change the optimum
             (`"bus3p,buslink"`); without it such a file is refused.
         dc_lines: `"free"`, dispatched within their limits, or `"fixed"` at the set points of the file.
         slack_voltage: for pandapower's nets, `"fixed"` (their own reading, and what is taken unless told) or `"free"`;
@@ -65,10 +65,9 @@ def load_problem(
     if theirs:
         grid = _pandapower(path, costs, ignore, dc_lines, slack_voltage or "fixed", flow_limit or "current")
     elif is_pypsa(path):
-        if ignore:
-            raise FeasiblyError(
-                f"ignore= names tables of MATPOWER's and pandapower's files, and {path.name} is none"
-            )
+        for name, other in (("ignore", bool(ignore)), ("dc_lines", dc_lines != "free")):
+            if other:
+                raise FeasiblyError(f"{name} is not for PyPSA's networks, and {path.name} is one")
         grid = _pypsa(path, costs)
     else:
         return families.load_problem(

@@ -21,11 +21,17 @@ Prices = NDArray[np.float64]
 
 
 def prices(
-    generators: Numbered, costs: Costs | None, faults: list[Fault], corners: list[int] | None = None
+    generators: Numbered,
+    costs: Costs | None,
+    faults: list[Fault],
+    corners: list[int] | None = None,
+    *,
+    count: int,
 ) -> Prices:
     """`c2, c1, c0` in $/MW^2h, $/MWh and $/h for each generator in service; what is wrong joins `faults`.
 
-    Positions of generators whose cost in the file is piecewise linear join `corners`; their row is zero.
+    Positions of generators whose cost in the file is piecewise linear join `corners`; their row is zero. `count` is
+    how many generators the grid has, in service or not: a cost of any other is somebody's mistake.
     """
     if costs is None:
         return _from_file(generators, faults, [] if corners is None else corners)
@@ -35,7 +41,7 @@ def prices(
         faults.append(Fault("costs", "must be a finite number"))
         return np.zeros((len(generators), 3))
     if isinstance(costs, (str, os.PathLike)):
-        return _from_csv(generators, Path(costs), faults)
+        return _from_csv(generators, Path(costs), faults, count)
     return _from_table(generators, costs, faults)
 
 
@@ -85,7 +91,7 @@ def _from_table(generators: Numbered, costs: ArrayLike, faults: list[Fault]) -> 
     return np.zeros((len(generators), 3))
 
 
-def _from_csv(generators: Numbered, path: Path, faults: list[Fault]) -> Prices:
+def _from_csv(generators: Numbered, path: Path, faults: list[Fault], count: int) -> Prices:
     found = np.zeros((len(generators), 3))
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -108,6 +114,9 @@ def _from_csv(generators: Numbered, path: Path, faults: list[Fault]) -> Prices:
             faults.append(Fault(f"costs, line {number}", "every cost must be a finite number"))
         if row in given:
             faults.append(Fault(f"costs, line {number}", f"generator {row} stands twice"))
+        elif not 1 <= row <= count:
+            what = f"there is no generator {row}; they are numbered from 1 to {count}"
+            faults.append(Fault(f"costs, line {number}", what))
         given[row] = terms
     for i, (row, generator) in enumerate(generators):
         if row in given:

@@ -287,7 +287,7 @@ def corners(cost: Element, what: str, where: str, faults: list[Fault]) -> list[t
         at = int(np.argmin(np.diff(slopes))) + 1
         faults.append(
             Fault(where, f"its piecewise-linear {what} is not convex: its slope falls at {points[at, 0]:g} MW "
-                  f"from {slopes[at - 1]:g} to {slopes[at]:g}; give a convex one with --costs (costs=)")
+                  f"from {slopes[at - 1]:g} to {slopes[at]:g}; give a convex one with costs=")
         )  # fmt: skip
         return None
     kept: list[tuple[float, float]] = []

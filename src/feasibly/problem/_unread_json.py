@@ -59,6 +59,9 @@ def check_powermodels(document: Element) -> list[Fault]:
     faults = []
     if not isinstance(document.get("per_unit"), bool):
         faults.append(Fault("per_unit", "must say true or false; without it MW and per unit look alike"))
+    if document.get("multinetwork") or not _is_one_of(document.get("conductors"), (None, 1)):
+        what = "several networks or conductors in one file, which the AC-OPF model here does not have"
+        faults.append(Fault("multinetwork" if document.get("multinetwork") else "conductors", what))
     for kind, elements in document.items():
         table = isinstance(elements, Mapping) and any(isinstance(e, Mapping) for e in elements.values())
         if table and kind not in _KINDS:
@@ -120,6 +123,15 @@ def check_egret(document: Element) -> list[Fault]:
     for kind in elements:
         if elements[kind] and kind not in (*_EGRET_KINDS, *_EGRET_NAMES):
             faults.append(Fault(kind, _UNKNOWN))
+    holders = [("system", document.get("system", {}))]
+    holders += [
+        (f"{kind} {key}", element) for kind, key, element in _elements(elements, _EGRET_NAMES, faults)
+    ]
+    for where, holder in holders:
+        for name in holder if isinstance(holder, Mapping) else ():
+            if name.endswith("_requirement") and holder[name]:
+                what = f"{name} asks for reserves, which the AC-OPF model here does not have; take it out of the file"
+                faults.append(Fault(where, what))
     for kind, key, element in _elements(elements, _EGRET_KINDS, faults):
         if element.get("in_service", True):
             faults += [Fault(f"{kind} {key}", what) for what in _misread_egret(kind, element)]
@@ -145,6 +157,8 @@ def _misread_egret(kind: str, element: Element) -> Iterator[str]:
         terms = curve.get("values") if isinstance(curve, Mapping) else None
         if isinstance(terms, Mapping) and not all(_is_number(term) for term in terms.values()):
             yield "the values of its p_cost must be numbers"
+        if _is_one_of(element.get("fixed_commitment"), (0,)):
+            yield "is held out of service by fixed_commitment; set in_service to false, or take that out"
         if element.get("q_cost"):
             yield "has a cost of reactive power, which cannot be read from this format"
     if kind == "branch":

@@ -98,7 +98,11 @@ def assemble(
     if not loads:
         faults.append(Fault("loads", "none is in service, so there is nothing to vary"))
     bent: list[int] = []
-    given = prices(generators, costs, faults, bent)
+    given = prices(generators, costs, faults, bent, count=len(network.generators))
+    if costs is not None and any(
+        any((g.get("reactive_cost") or {}).get("coeffs", ())) for _, g in generators
+    ):
+        warnings.append("costs are given, so that those of reactive power in the file do not count either")
     gathering = Gathering(base, len(generators), len(buses))
     if not faults:
         gathering.dc_lines(lines, place, fixed_dc, faults)

@@ -46,9 +46,13 @@ def read_grid(
     if dc_lines not in ("free", "fixed"):
         raise FeasiblyError(f"dc_lines must be 'free' or 'fixed', not {dc_lines!r}")
     path, name = _locate(os.fspath(source))
-    ignored = [part.strip() for part in ignore.split(",")] if isinstance(ignore, str) else list(ignore)
+    ignored = listed(ignore)
     if path.suffix.lower() in (".m", ".raw"):
         return _read_here(path, name, costs, ignored, dc_lines == "fixed")
+    if ignored and path.exists():
+        raise FeasiblyError(
+            f"ignore is for tables of MATPOWER's, PSS/E's and pandapower's files, and {path.name} is none"
+        )
     import powerio
 
     try:
@@ -77,6 +81,12 @@ def read_grid(
     return assemble(
         network, name, notes, costs, faults, current_base=current_base, fixed_dc=dc_lines == "fixed"
     )
+
+
+def listed(names: str | Sequence[str]) -> list[str]:
+    """Names as they are passed to `ignore`: a list, or one text with commas."""
+    parts = names.split(",") if isinstance(names, str) else names
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _first_scenario(path: Path, scenarios: Any) -> tuple[Any, str]:

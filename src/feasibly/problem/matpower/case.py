@@ -19,6 +19,8 @@ from feasibly.problem.matpower.tokens import MatlabError, Matrix, tokenize
 _KINDS = {1: "PQ", 2: "PV", 3: "REF", 4: "ISOLATED"}
 _NEEDED = ("baseMVA", "bus", "gen", "branch")
 _MODELLED = (*_NEEDED, "gencost", "dcline", "dclinecost", *TABLES)
+_KEPT = (*_NEEDED, "version", "gencost", "dclinecost")
+"""What a grid is made of, and costs, which others can take the place of: not to be left out."""
 _WIDTHS = {"bus": (13, 17), "gen": (10, 25), "branch": (11, 21), "gencost": (5, None), "dcline": (17, 23)}
 """Columns that a table needs, and those that MATPOWER gives a meaning to."""
 
@@ -127,6 +129,7 @@ class _Reader:
         return f"{self.prefix}{name}" + (f" (line {at[-1]})" if at else "")
 
     def network(self) -> Network:
+        self.left_out()
         self.other_tables()
         version = self.found.get("version")
         if version is not None and not (_is_version(version, "1") or _is_version(version, "2")):
@@ -207,17 +210,34 @@ class _Reader:
             )
         )
 
+    def left_out(self) -> None:
+        """Names to leave out must be of tables that the file holds and a grid can do without."""
+        for name in self.ignore:
+            if name in _KEPT and name in self.found:
+                self.faults.append(
+                    Fault(self.where(name), "cannot be left out: without it there is no problem")
+                )
+            elif name not in self.found:
+                self.notes.append(f"{name!r} is to be left out, and the file holds no {self.prefix}{name}")
+
     def other_tables(self) -> None:
         """Refuse what is neither modelled nor known to change nothing, tables of one purpose together."""
         refused: dict[str | None, list[str]] = {}
+        priced = any(name in self.found and not _is_empty(self.found[name]) for name in ("Cw", "H"))
         for name, value in self.found.items():
             if name in _MODELLED or name in _HARMLESS or not self.prefix:
                 continue
             if isinstance(value, (str, Cell)) or _is_empty(value):
                 continue
-            if isinstance(value, np.ndarray) and value.size == 1 and name not in _KNOWN:
-                continue
             if name in _STATUS and _all_out(value, _STATUS[name]):
+                continue
+            if name in ("N", "fparm") and isinstance(value, np.ndarray) and not priced:
+                self.notes.append(
+                    f"{self.where(name)}: there is no Cw or H that prices it, and so it changes nothing"
+                )
+                continue
+            if isinstance(value, np.ndarray) and value.size == 1 and name not in (*_KNOWN, *self.ignore):
+                self.notes.append(f"{self.where(name)}: a number that nothing here asks for; left out")
                 continue
             if name in self.ignore:
                 self.notes.append(f"{self.where(name)}: left out, as asked")
@@ -226,7 +246,7 @@ class _Reader:
         for what, names in refused.items():
             said = "not known here" if what is None else f"{what}, which the AC-OPF model here does not have"
             where = ", ".join(self.where(name) for name in names)
-            advice = f"take it out of the file, or leave it out with --ignore {','.join(names)} (ignore=)"
+            advice = f'take it out of the file, or leave it out with ignore="{",".join(names)}"'
             self.faults.append(Fault(where, f"{said}; {advice}"))
 
     def whole(self, name: str, table: Matrix, column: int, what: str) -> list[int]:
@@ -265,6 +285,9 @@ class _Reader:
                 self.faults.append(
                     Fault(f"{self.where(name)}, row {row}", f"the status must be 0 or 1, got {value:g}")
                 )
+            elif value not in (-1.0, 0.0, 1.0, 2.0):
+                counts = "in service" if value > 0 else "out of service"
+                self.notes.append(f"{self.where(name)}, row {row}: a status of {value:g} counts as {counts}")
             found.append(value > 0)
         return found
 
@@ -287,6 +310,13 @@ class _Reader:
         if "reserves" in found or "if" in found:
             listed = " and ".join(self.where(name) for name in ("reserves", "if") if name in found)
             self.notes.append(f"{listed}: modelled, as MATPOWER does once they are switched on")
+        for name in ("l", "u"):
+            if name in found and "A" not in found:
+                self.faults.append(Fault(self.where(name), "limits the rows of A, and there is no A"))
+        fits = "A" in found and found["A"].shape[1] >= 2 * len(buses) + 2 * generators
+        if fits and not ("l" in found or "u" in found):
+            self.notes.append(f"{self.where('A')}: has no limits, l or u, and so changes nothing")
+            del found["A"]
         if not found:
             return None
         return Linear(buses, generators, found, {name: self.where(name) for name in TABLES})
@@ -354,13 +384,22 @@ class _Reader:
         return found
 
     def dc_lines(self) -> list[Element]:
-        table = self.table("dcline")
+        table, costs = self.table("dcline"), self.found.get("dclinecost")
+        if "dcline" in self.ignore and len(table):
+            self.notes.append(f"{self.where('dcline')}: left out, as asked")
+            return []
+        if isinstance(costs, Unknown):
+            self.unknown("dclinecost", costs)
+        elif costs is not None and not _is_empty(costs):
+            if not len(table):
+                self.notes.append(f"{self.where('dclinecost')}: there are no DC lines; left out")
+            elif not isinstance(costs, np.ndarray):
+                self.faults.append(Fault(self.where("dclinecost"), "must be a table of numbers"))
         starts, stops = (self.whole("dcline", table, i, "bus number") for i in (0, 1))
         names = ("pf", "pt", "qf", "qt", "vf", "vt", "pmin", "pmax", "qminf", "qmaxf", "qmint", "qmaxt",
                  "loss0", "loss1")  # fmt: skip
-        costs = self.found.get("dclinecost")
         prices: list[Element | None] = [None] * len(table)
-        if isinstance(costs, np.ndarray) and len(table):
+        if isinstance(costs, np.ndarray) and costs.size and len(table):
             if len(costs) == len(table) and costs.shape[1] >= 5:
                 prices = [self.cost(row, line) for row, line in enumerate(costs.tolist(), start=1)]
             else:

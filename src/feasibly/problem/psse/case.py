@@ -85,20 +85,30 @@ class _Reader:
         return self.file.sections.get(section, [])
 
     def other_sections(self) -> None:
-        """Refuse what is in service and has no place in the model."""
+        """Refuse what is in service and has no place in the model, and names that are none of these."""
+        known = {name.lower().replace(" ", "-") for name in _UNMODELLED}
+        for name in sorted(self.ignore):
+            if name.replace(" ", "-") not in known:
+                can = ", ".join(section.replace(" ", "-") for section in _UNMODELLED)
+                self.file.faults.append(
+                    Fault("ignore", f"{name!r} cannot be left out of a RAW file; {can} can")
+                )
         for section, what in _UNMODELLED.items():
             records = self.records(section)
             if section == "FACTS":  # its control mode is 0 where it is out of service
                 records = [r for r in records if len(r) > 3 and r.cells[3].strip() not in ("0", "")]
             elif section == "induction machine":
                 records = [r for r in records if len(r) > 2 and r.cells[2].strip() != "0"]
-            if not records:
-                continue
             name = section.replace(" ", "-")
-            if section.lower() in self.ignore or name.lower() in self.ignore:
+            asked = section.lower() in self.ignore or name.lower() in self.ignore
+            if not records:
+                if asked:
+                    self.notes.append(f"{name!r} is to be left out, and the file holds none in service")
+                continue
+            if asked:
                 self.notes.append(f"{section}: {len(records)} lines left out, as asked")
             else:
-                advice = f"take it out of the file, or leave it out with --ignore {name} (ignore=)"
+                advice = f'take it out of the file, or leave it out with ignore="{name}"'
                 said = f"{what}, which the AC-OPF model here does not have; {advice}"
                 self.file.faults.append(Fault(f"line {records[0].line} ({section} data)", said))
 
