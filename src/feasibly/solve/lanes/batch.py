@@ -13,7 +13,7 @@ from feasibly.problem.point import Point
 from feasibly.solve.interior import RUNAWAY, Interior
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.iteration import SETTINGS, Iteration
-from feasibly.solve.lanes.ways import ELASTIC, FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Start, Way
+from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Start, Way
 from feasibly.solve.records import Array
 
 Mask = NDArray[np.bool_]
@@ -22,17 +22,26 @@ _PRICE = 100.0
 """What breaking a constraint costs, in largest multipliers of the nominal solution: with 30, one row in eleven of
 case24_ieee_rts__api broke some for its cost; more takes more iterations (240_pserc__api: 36 with 30, 48 with 100)."""
 _CLEARLY = 1e-4
-"""A sum of broken constraints, in scaled units and less what the barrier holds it up by, above this is no round-off (see
-`feasibility`)."""
+"""A sum of broken constraints, in scaled units and less what the barrier holds it up by, above this is no round-off
+(see `feasibility`)."""
 _INSIDE = 0.1
 """How far inside an elastic way begins."""
-_ELASTIC_BARRIER, _ELASTIC_TOLERANCE = 1e-8, 1e-7
+_ELASTIC_BARRIER = 1e-8
+_ELASTIC_TOLERANCES = 1e-6, 2e-5, 1e-7
+"""Of stationarity, feasibility and complementarity. The objective counts little or nothing: outputs that do not matter
+move by rounding errors over almost no curvature, and constraints follow them. Finishing takes care of that."""
+_ELASTIC_SETTLED = 6
+"""An elastic lane that satisfies the other two for so many iterations has as much of the second as it will have;"""
+_CLEARER = 20.0
+"""what is broken has to be so many times that then."""
 _ELASTIC_ITERATIONS = 100
 _SHIFTS = 1e-6, 10.0, 1e4
 """The first shift of an elastic lane's Hessian that does not curve upwards, what it is multiplied by until it does, and
 the last; with"""
 _EASE = 3.0
 """it is divided afterwards. Without, a quarter of 162_ieee_dtc's rows under correlated loads wandered about."""
+_FLAT = 1e-5
+"""Curvature that may be missing, in scaled units: gradients are at most 100 there."""
 _SETTLED, _SETTLED_ERROR = 4, 1e-6
 """A row whose constraints and complementarity hold, and whose stationarity has been below the second in so many
 iterations, has as much of it as rounding allows: on 89_pegase, with multipliers of 8,000, that is 1e-7 for one row in
@@ -104,10 +113,8 @@ class Batch:
     def start(self, way: Way, row: int, x: Array, begun: Array) -> Array:
         """Where a row begins on a way."""
         plain = np.zeros(len(self._iteration.state))
-        if way.start is Start.GIVEN:
+        if way.start in (Start.GIVEN, Start.FOUND):
             return begun[row]
-        if way.start is Start.FOUND:
-            return self._without_amounts(begun[row])
         if way.start in (Start.NEAR, Start.WIDE):
             centre = self._centres[0 if way.start is Start.NEAR else -1]
             plain[: len(centre)] = centre
@@ -153,10 +160,10 @@ class Batch:
         assert len(slack) == newton.rows
         return np.concatenate([y[0], np.zeros(ne), slack, z, *amounts])
 
-    def _without_amounts(self, state: Array) -> Array:
+    def without_amounts(self, state: Array, way: Way) -> Array:
         """The end of an elastic way as a state of the problem itself: near its central path, and nearly feasible."""
-        at, plain = self._iteration.parts, np.zeros(len(state))
-        for name, unit in (("y", 1.0), ("nu", self._weight), ("s", 1.0), ("z", self._weight)):
+        at, plain, weight = self._iteration.parts, np.zeros(len(state)), self.weight(way)
+        for name, unit in (("y", 1.0), ("nu", weight), ("s", 1.0), ("z", weight)):
             plain[at[name]] = state[at[name]] / unit
         return plain
 
@@ -229,9 +236,10 @@ class _Lanes:
         self._doing: list[tuple[int, Way] | None] = [None] * width
         self._count, self._short, self._settled = (np.zeros(width, dtype=np.int64) for _ in range(3))
         self._shortest, self._most = np.zeros(width), np.full(width, _NEVER)
-        self._limit, self._tolerance = np.full(width, _NEVER), np.full(width, -1.0)
+        self._limit, self._tolerances = np.full(width, _NEVER), np.full((3, width), -1.0)
         self._allowed = np.full(width, np.inf)
         self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
+        self._again = np.zeros(width, dtype=bool)
         self._acceptable: dict[int, tuple[Array, bool]] = {}
 
     def run(self) -> None:
@@ -242,6 +250,7 @@ class _Lanes:
         while any(self._doing):
             iteration()
             done, ended = self._look()
+            self._look_again(done, ended)
             if self._guarded.any():
                 self._guard(ended)
             if not ended.any():
@@ -261,12 +270,13 @@ class _Lanes:
         iteration = self._iteration
         info, pairs = iteration.info, iteration.newton.rows
         sound = info.max(axis=0) < RUNAWAY  # false for NaN
-        error, others = info[:3].max(axis=0), info[1:3].max(axis=0)
         complementary = info[3] * pairs <= self._allowed
-        near = sound & (error <= self._tolerance)
-        still = sound & complementary & (others <= self._tolerance) & (info[0] <= _SETTLED_ERROR)
+        holds = info[:3] <= self._tolerances
+        near = sound & holds.all(axis=0)
+        still = sound & complementary & holds[2] & (holds[1] | self._guarded) & (info[0] <= _SETTLED_ERROR)
         self._settled = np.where(still, self._settled + 1, 0)
-        done = (near & complementary) | (self._settled >= _SETTLED)
+        enough = np.where(self._guarded, _ELASTIC_SETTLED, _SETTLED)
+        done = (near & complementary) | (self._settled >= enough)
         self._count += 1
         self._short = np.where(info[4:6].min(axis=0) < self._shortest, self._short + 1, 0)
         kept = near & ~done
@@ -274,6 +284,19 @@ class _Lanes:
             for lane in np.flatnonzero(kept).tolist():
                 self._acceptable[lane] = iteration.state[:, lane].copy(), iteration.curves_up(lane)
         return done, done | ~sound | (self._short >= self._most) | (self._count >= self._limit)
+
+    def _look_again(self, done: Mask, ended: Mask) -> None:
+        """Keep lanes that are done at what may be a saddle for one more iteration, with a Hessian shifted a little.
+
+        Where the cost is flat, rounding decides whether it curves upwards.
+        """
+        iteration, shift = self._iteration, SETTINGS.index("shift")
+        for lane in np.flatnonzero(done & ~self._guarded & ~self._again).tolist():
+            if not iteration.curves_up(lane):
+                self._again[lane] = True
+                iteration.settings[shift, lane] = _FLAT
+                iteration.moved[:, lane] = iteration.state[:, lane]
+                done[lane] = ended[lane] = False
 
     def _guard(self, ended: Mask) -> None:
         """Keep elastic lanes whose matrix does not curve upwards where they are, and shift their Hessian further.
@@ -304,12 +327,14 @@ class _Lanes:
         self.feasibility[row] = iteration.info[1, lane]
         state, up = self._acceptable.pop(lane, (None, False))
         if done:
-            state, up = iteration.state[:, lane].copy(), way.elastic or iteration.curves_up(lane)
+            up = way.elastic or int(iteration.inertia()[lane]) == iteration.model.n_equalities
+            state = iteration.state[:, lane].copy()
         end = End.CONVERGED if state is not None and up else End.STUCK
         if way.elastic and end is End.CONVERGED:
             end = self._broken(lane)
-            if end is End.CONVERGED and way is ELASTIC:
-                self._begun[row] = state
+            if end is End.CONVERGED and way.weight:
+                assert state is not None
+                self._begun[row] = self._batch.without_amounts(state, way)
         elif end is End.CONVERGED:
             assert state is not None
             self.state[row], self.converged[row] = state, True
@@ -324,7 +349,8 @@ class _Lanes:
         iteration = self._iteration
         broken, mu = iteration.info[6, lane], iteration.info[3, lane]
         pairs = iteration.newton.rows + iteration.model.n_inequalities + 2 * iteration.model.n_equalities
-        return End.BROKEN if broken - mu * pairs > _CLEARLY else End.CONVERGED
+        clearly = max(_CLEARLY, _CLEARER * iteration.info[1, lane])
+        return End.BROKEN if broken - mu * pairs > clearly else End.CONVERGED
 
     def _fill(self, lane: int, doing: tuple[int, Way] | None) -> None:
         """Give a lane something to do: its row's next way, the next row, or one that waits for an elastic way."""
@@ -336,7 +362,7 @@ class _Lanes:
             if not waiting or not self._go_on():
                 self._doing[lane] = None
                 self._shortest[lane], self._most[lane], self._limit[lane] = 0.0, _NEVER, _NEVER
-                self._tolerance[lane], self._guarded[lane], self._shift[lane] = -1.0, False, 0.0
+                self._tolerances[:, lane], self._guarded[lane], self._shift[lane] = -1.0, False, 0.0
                 self._iteration.settings[SETTINGS.index("elastic"), lane] = 0.0
                 return
             doing = waiting.popleft()
@@ -352,9 +378,9 @@ class _Lanes:
         self._count[lane] = self._short[lane] = self._settled[lane] = 0
         self._shortest[lane], self._most[lane] = way.manner.short, way.manner.most
         self._limit[lane] = _ELASTIC_ITERATIONS if way.elastic else interior.most_iterations
-        self._tolerance[lane] = _ELASTIC_TOLERANCE if way.elastic else interior.tolerance
+        self._tolerances[:, lane] = _ELASTIC_TOLERANCES if way.elastic else interior.tolerance
         self._allowed[lane] = np.inf if way.elastic else interior.held_up
-        self._guarded[lane], self._shift[lane] = way.elastic, 0.0
+        self._guarded[lane], self._shift[lane], self._again[lane] = way.elastic, 0.0, False
 
 
 _NEVER = int(np.iinfo(np.int64).max)

@@ -285,7 +285,7 @@ class _Written:
         held = z[ni : ni + nl], z[ni + nl : ni + nl + len(newton.above)]
         pen.sub(slope[newton.below], held[0], slope[newton.below])
         pen.add(slope[newton.above], held[1], slope[newton.above])
-        give = slack = pen.do("FMAX", s, pen.div(z, stiffest), pen.block("slack", rows))
+        give = pen.do("FMAX", s, pen.div(z, stiffest), pen.block("give", rows))
         pairs = pen.copy(pen.constant(float(rows)), pen.block("pairs", 1))
         products = pen.mul(s, z)
         if self._elastic:
@@ -293,7 +293,6 @@ class _Written:
             beyond = pen.sub(1.0, pen.mul(elastic, z[:ni]), pen.block("1 - z", ni))
             above = pen.sub(1.0, pen.mul(elastic, nu), pen.block("1 - nu", ne))
             below = pen.add(1.0, pen.mul(elastic, nu), pen.block("1 + nu", ne))
-            give = pen.copy(slack)
             pen.accumulate(give[:ni], z[:ni], pen.div(t, beyond))
             pen.accumulate(pairs, elastic, float(ni + 2 * ne))
             products = np.concatenate([products, pen.mul(t, beyond), pen.mul(a, above), pen.mul(b, below)])
@@ -467,14 +466,14 @@ class _Written:
         return pen.program()
 
     def _leave(self) -> Any:
-        """What is left of Newton's equations after that, as another right-hand side; not for elastic lanes."""
-        pen, n = Pen(self._layout), self._newton.n
+        """What is left of Newton's equations after that direction, as another right-hand side."""
+        pen, ni = Pen(self._layout), self._model.n_inequalities
         _, _, s, z, _, _, _ = self._state(pen)
         dy, dnu, ds, dz = (pen.block(f"d{name}") for name in ("y", "nu", "s", "z"))
         slope = pen.copy(pen.block("whole slope"))
         rows, columns = self._places["H"]
         pen.multiply(rows, columns, pen.block("H"), dy, slope)
-        pen.accumulate(slope, pen.block("shift"), dy)
+        pen.accumulate(slope, pen.add(pen.block("shift"), pen.block("pull")), dy)
         rows, columns = self._places["J"]
         pen.multiply(columns, rows, pen.block("J"), dnu, slope)
         self._pulled(pen, dz, slope)
@@ -484,29 +483,40 @@ class _Written:
         left = pen.add(
             pen.add(pen.block("off"), ds), self._along(pen, dy), pen.block("left", self._newton.rows)
         )
+        if self._elastic:
+            balance = pen.add(pen.sub(balance, pen.block("da")), pen.block("db"))
+            pen.sub(left[:ni], pen.block("dt"), left[:ni])
         product = pen.fma(s, dz, pen.fma(z, ds, pen.mul(s, z)))
-        gap = pen.div(pen.sub(product, pen.block("aim s")), pen.block("slack"))
+        gap = pen.div(pen.sub(product, pen.block("aim s")), pen.block("give"))
         pull = pen.sub(pen.mul(pen.block("ratio"), left), gap, pen.block("pull 3", self._newton.rows))
         right = self._right_hand(pen, slope, pull, 3)
         pen.do("NEG", balance, None, right[self._of_nu])
-        assert len(slope) == n
         return pen.program()
 
     def _refine(self) -> Any:
         """The direction with that taken care of, for lanes that ask for it."""
-        pen = Pen(self._layout)
+        pen, ni = Pen(self._layout), self._model.n_inequalities
         wanted = pen.do("LT", pen.block("mu"), pen.block("refined below"))
         dy, dnu = self._solution(pen, 3)
         along = self._along(pen, dy)
-        more = {
-            "y": dy, "nu": dnu, "s": pen.do("NEG", pen.add(pen.block("left"), along)),
-            "z": pen.fma(pen.block("ratio"), along, pen.block("pull 3")),
-        }  # fmt: skip
+        dz = pen.fma(pen.block("ratio"), along, pen.block("pull 3"))
+        ds = pen.do("NEG", pen.add(pen.block("left"), along))
+        more = {"y": dy, "nu": dnu, "s": ds, "z": dz}
+        if self._elastic:
+            _, _, _, _, a, b, t = self._state(pen)
+            beyond, above, below = self._room(pen)
+            more |= {
+                "a": pen.div(pen.mul(a, dnu), above),
+                "b": pen.do("NEG", pen.div(pen.mul(b, dnu), below)),
+            }
+            more["t"] = pen.div(pen.mul(t, dz[:ni]), beyond)
+            more["s"] = np.concatenate([pen.add(ds[:ni], more["t"]), ds[ni:]])
         for name, change in more.items():
-            direction = pen.block(f"d{name}")
-            pen.add(
-                direction, pen.do("IF_ELSE_ZERO", np.broadcast_to(wanted, len(change)), change), direction
-            )
+            if len(change):
+                direction = pen.block(f"d{name}")
+                pen.add(
+                    direction, pen.do("IF_ELSE_ZERO", np.broadcast_to(wanted, len(change)), change), direction
+                )
         return pen.program()
 
     def _move(self) -> Any:

@@ -40,7 +40,7 @@ class Way:
     """The weight of staying near the first guess: it makes a least infeasible point unique."""
 
 
-_SOFT = replace(HASTY, bold=False, short=1e-5, most=8)
+_SOFT = replace(CAREFUL, refined_below=1e-2, short=1e-5, most=8)
 """Elastic lanes: there is an interior, so that short steps are no sign of being stuck."""
 _PULL = 1e-6
 
@@ -50,6 +50,8 @@ FIRST = Way(Start.GIVEN, HASTY)
 NEAR = Way(Start.NEAR, HASTY)
 WIDE = Way(Start.WIDE, CAREFUL)
 ELASTIC = Way(Start.NOMINAL, _SOFT, elastic=True)
+DEAR = replace(ELASTIC, weight=1e-2)
+"""A higher price, for a row that has broken something for its cost though it need not."""
 FINISH = Way(Start.FOUND, HASTY)
 FINISH_CAREFULLY = Way(Start.FOUND, CAREFUL)
 LEAST = Way(Start.NOMINAL, _SOFT, elastic=True, weight=0.0, pull=_PULL)
@@ -62,7 +64,8 @@ FOLLOWING: dict[tuple[Way, End], Way] = {
     (ELASTIC, End.CONVERGED): FINISH,
     (FINISH, End.STUCK): FINISH_CAREFULLY,
     (ELASTIC, End.BROKEN): LEAST,
-    (FINISH_CAREFULLY, End.STUCK): LEAST,
+    (LEAST, End.CONVERGED): DEAR,
+    (DEAR, End.CONVERGED): FINISH,
     (LEAST, End.BROKEN): LEAST_FROM_AFAR,
 }
 """What is tried next. A row whose two searches for a feasible point both end at a broken constraint has none; a row for
