@@ -157,23 +157,23 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1)).run(x, mean, CONDITIONED[:-1])
     starts = None, driver.full(driver.start(x, mean)), driver.full(one_pass.state)
 
-    def timed(start: Point | None, rows: Ints) -> Solved:
+    def timed(start: Point | None, rows: Ints, together: bool) -> Solved:
+        # What is not begun in time does not count, nor does what cannot be solved with the others: it may take minutes.
         own = None if start is None else start.take(rows)
-        late = time.monotonic  # what is not begun by then does not count
-        return rowwise.solve(x[rows], own, thorough=False, go_on=lambda: late() < until, at_once=at_once)
+        return rowwise.solve(
+            x[rows], own, thorough=False, go_on=lambda: time.monotonic() < until, at_once=together, rest=False
+        )
 
     every = np.arange(count)
-    timed(None, every)  # builds what is built on first use
-    alone = every[: s.timed_solves[0]]
-    solving = rowwise.solve(
-        x[alone], None, thorough=False, go_on=lambda: time.monotonic() < until, at_once=False
-    )
+    first = timed(None, every, at_once)  # builds what is built on first use
+    alone = every[first.ok][: s.timed_solves[0]]
+    solving = timed(None, alone, False) if at_once else first
     seconds, costs = np.full((3, count), np.nan), np.full((3, count), np.nan)
     for k, start in enumerate(starts):
         rows = every if k < 2 else every[~one_pass.converged]
         if not len(rows):
             continue
-        found = timed(start, rows)
+        found = timed(start, rows, at_once)
         finished = np.array([outcome != "TIME_LIMIT" for outcome in found.outcome])
         seconds[k, rows[finished]] = found.seconds[finished]
         ok = rows[found.ok]

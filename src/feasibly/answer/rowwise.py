@@ -149,12 +149,14 @@ class RowSolver:
         thorough: bool,
         go_on: Callable[[], bool] = lambda: True,
         at_once: bool | None = None,
+        rest: bool = True,
     ) -> Solved:
         """Solve rows from `starts` (or as labelling does) while `go_on()`: many at once, what that leaves one by one.
 
         `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer
         and a search for a feasible point has found none. `at_once` says whether rows are solved many at a time at all;
-        unless told, they are where that has been made ready or soon pays for being.
+        unless told, they are where that has been made ready or soon pays for being. Without `rest`, what that leaves is
+        left.
         """
         found = _Rows(self.problem, len(x))
         helps = np.zeros(len(x), dtype=bool) if starts is None else self._helps(x, starts.y)
@@ -166,7 +168,7 @@ class RowSolver:
             at_once = len(rows) > 0
         if at_once and self.batch is not None:
             self._at_once(x, starts, helps, rows, found, go_on)
-            rows = rows[~found.settled[rows]]
+            rows = rows[~found.settled[rows]] if rest else rows[:0]
         self._one_by_one(x, starts, helps, rows, found, thorough, go_on)
         return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds)
 
