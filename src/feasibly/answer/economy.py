@@ -78,13 +78,14 @@ def economised(
             goes_on = after <= afresh
         label = times.label
     whole = rows * believing + taken + left[-1] * slow + (left - left[-1]) * quick
-    whole[0] = left[0] * straight
+    whole[0] = settings.shared_gain * left[0] * straight
     best = int(np.argmin(whole))
     most = everything if best == last else best
     count = max(solvable * rows, 1.0)
     tried = driver.having(replace(calibration, worthwhile_passes=most))
     confirms = most > 0 and _confirms(tried, x[some], mean[some], count, straight, slow, until)
     reached = float(np.clip(1.0 - left[-1] / count, 0.0, 1.0))
+    whole[0] /= settings.shared_gain
     chosen = replace(
         calibration, worthwhile_passes=most, confirms=confirms, warm=warm, goes_on=goes_on, reached=reached,
         row_seconds=float(whole[best] / count), solving_seconds=label,
@@ -125,7 +126,7 @@ def _confirms(
     found = driver.run(x, mean, CONFIRMED, until=until)
     taken = time.process_time() - began
     rest = max(solvable - float(found.converged.sum()), 0.0)
-    return taken + rest * later < solvable * straight
+    return taken + rest * later < driver.settings.shared_gain * solvable * straight
 
 
 class Timed(NamedTuple):

@@ -15,6 +15,7 @@ from feasibly.answer.auto import Climbed, Trust, auto, solved
 from feasibly.answer.device import DeviceProgram, on_device, serves
 from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
+from feasibly.answer.progress import Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.answer.schedule import CONDITIONED, POLISHED, ROW_BY_ROW, Level
@@ -132,7 +133,9 @@ class Ladder:
         if which == "solved" or (which == "auto" and self._always_solves):
             climbed, known = solved(self.driver, safe), 0.0
         else:
-            belief, known = self._believe(safe)
+            needless = which in ("conditioned", "polished") and schedule is None and self._needs_no_belief
+            nothing = np.full((len(safe), self.problem.n_outputs), np.nan)
+            belief, known = (Belief(nothing, nothing), 0.0) if needless else self._believe(safe)
             climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until, begin)
         y = np.where(answerable[:, None], self.problem.pin(safe, climbed.y), np.nan)
         objective, max_equality, max_inequality = self._measured(safe, y, climbed, answerable)
@@ -281,6 +284,7 @@ class Ladder:
         if which in ("conditioned", "polished"):
             usual = CONDITIONED if which == "conditioned" else POLISHED
             found = self.driver.run(x, belief.mean, schedule or usual, until=until, begin=begin)
+            self._believe_of_others(x, belief, found)
             if which == "polished" and schedule is None:  # feasible is not enough: it promises the optimum
                 short = ~found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
                 nothing = [AnswerOutcome.UNSOLVED if row else None for row in short]
@@ -293,6 +297,21 @@ class Ladder:
                 found.factorisations, found.state,
             )  # fmt: skip
         return auto(self.driver, x, belief, self.outside(x), tolerance, trust)
+
+    @property
+    def _needs_no_belief(self) -> bool:
+        """Whether every row is solved from nowhere, so that what is believed of it has no say."""
+        c = self.driver.calibration
+        return not c.worthwhile_passes and not c.warm and self.driver.rowwise.available
+
+    def _believe_of_others(self, x: Array, belief: Belief, found: Found) -> None:
+        """Rows that could not be solved stand at what is believed of them, as elsewhere."""
+        others = np.flatnonzero(~found.converged & np.isnan(belief.mean).all(axis=1))
+        if len(others):
+            mean = np.nan_to_num(self.model.predict(x[others]).mean)
+            found.state.y[others] = np.clip(mean, *self.problem.limits.usual)
+            for part in found.measured:
+                part[others] = np.nan
 
     @property
     def _always_solves(self) -> bool:
