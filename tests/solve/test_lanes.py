@@ -269,6 +269,22 @@ def _elastic_optimum(model, x, weight):
     return float(found["f"]), float(np.asarray(found["x"])[n:].sum())
 
 
+@pytest.mark.parametrize("name", ["half-infeasible", "grid6", "nonconvex"])
+def test_a_row_ends_at_the_same_digits_whoever_is_beside_it(name):
+    problem = make(name)
+    batch = Solver.build(problem).batch
+    x = sample(problem, 40, seed=9)
+    if name == "grid6":
+        x[::3, :3] *= 6.0  # far more than the grid can serve
+    together = batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    assert name == "nonconvex" or together.infeasible.any()
+    for row in (0, 1, 2, 17, 39):
+        alone = batch.solve(x[row : row + 1], None, np.zeros(1, dtype=bool))
+        assert alone.infeasible[0] == together.infeasible[row]
+        for part, other in zip(alone.point.parts, together.point.parts, strict=True):
+            np.testing.assert_array_equal(part[0], other[row])
+
+
 def test_starts_near_the_answer_take_fewer_iterations():
     problem = make("grid6")
     rows = RowSolver(problem)

@@ -251,6 +251,11 @@ class _Written:
     def _settings(self, pen: Pen, *names: str) -> list[Column]:
         return [pen.block(name) for name in names]
 
+    def _sum(self, pen: Pen, products: Column, others: Column) -> Column:
+        """Of all products; those of elastic lanes apart, so that a row's digits do not depend on who is beside it."""
+        total = pen.total(products)
+        return pen.add(total, pen.total(others)) if self._elastic else total
+
     # ---- programs --------------------------------------------------------------------------------------
 
     def _assemble(self) -> Any:
@@ -287,7 +292,7 @@ class _Written:
         pen.add(slope[newton.above], held[1], slope[newton.above])
         give = pen.do("FMAX", s, pen.div(z, stiffest), pen.block("give", rows))
         pairs = pen.copy(pen.constant(float(rows)), pen.block("pairs", 1))
-        products = pen.mul(s, z)
+        products, others = pen.mul(s, z), pen.new(0)
         if self._elastic:
             # What is left between the multipliers of a broken constraint and their price; one for who breaks none.
             beyond = pen.sub(1.0, pen.mul(elastic, z[:ni]), pen.block("1 - z", ni))
@@ -295,15 +300,15 @@ class _Written:
             below = pen.add(1.0, pen.mul(elastic, nu), pen.block("1 + nu", ne))
             pen.accumulate(give[:ni], z[:ni], pen.div(t, beyond))
             pen.accumulate(pairs, elastic, float(ni + 2 * ne))
-            products = np.concatenate([products, pen.mul(t, beyond), pen.mul(a, above), pen.mul(b, below)])
+            others = np.concatenate([pen.mul(t, beyond), pen.mul(a, above), pen.mul(b, below)])
         ratio = pen.div(z, give, pen.block("ratio", rows))
-        pen.div(pen.total(products), pairs, pen.block("mu"))
+        pen.div(self._sum(pen, products, others), pairs, pen.block("mu"))
         multipliers = pen.do("FABS", np.concatenate([nu, z]))
         average = pen.div(pen.total(multipliers), float(ne + rows))
         weight = pen.mul(pen.do("FMAX", average, 100.0), 0.01)
         pen.div(pen.largest(pen.do("FABS", slope)), weight, pen.block("stationarity"))
         pen.copy(pen.largest(pen.do("FABS", np.concatenate([balance, off]))), pen.block("feasibility"))
-        pen.div(pen.largest(products), weight, pen.block("complementarity"))
+        pen.div(pen.largest(np.concatenate([products, others])), weight, pen.block("complementarity"))
         pen.copy(
             pen.total(np.concatenate([a, b, t])) if self._elastic else pen.constant(0.0), pen.block("broken")
         )
@@ -420,18 +425,17 @@ class _Written:
         def there(column: Column, step: Column, change: Column) -> Column:
             return pen.fma(step, change, column)
 
-        products = pen.mul(there(s, primal, d["s"]), there(z, dual, d["z"]))
+        products, others = pen.mul(there(s, primal, d["s"]), there(z, dual, d["z"])), pen.new(0)
         if self._elastic:
             away = pen.mul(dual, elastic)
             back = pen.do("NEG", away)
             beyond, above, below = self._room(pen)
-            products = np.concatenate([
-                products,
+            others = np.concatenate([
                 pen.mul(there(t, primal, d["t"]), there(beyond, back, d["z"][:ni])),
                 pen.mul(there(a, primal, d["a"]), there(above, back, d["nu"])),
                 pen.mul(there(b, primal, d["b"]), there(below, away, d["nu"])),
             ])  # fmt: skip
-        ahead = pen.div(pen.total(products), pen.block("pairs"))
+        ahead = pen.div(self._sum(pen, products, others), pen.block("pairs"))
         mu, part = pen.block("mu"), pen.do("FMIN", primal, dual)
         share = pen.div(ahead, mu)
         cube = pen.do("FMIN", pen.mul(pen.mul(share, share), share), 1.0)
