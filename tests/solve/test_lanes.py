@@ -20,7 +20,7 @@ from feasibly.solve.lanes.iteration import Iteration
 from feasibly.solve.lanes.machine import CODES, WIDTHS, memory
 from feasibly.solve.lanes.pen import Pen
 from feasibly.solve.lanes.program import Layout, UnsupportedError, program
-from feasibly.solve.lanes.ways import ELASTIC
+from feasibly.solve.lanes.ways import ELASTIC, FOLLOWING
 from feasibly.solve.nlp import Solver
 from tests.grids import GRID6
 from tests.problems import CASES, make
@@ -285,6 +285,50 @@ def test_a_row_ends_at_the_same_digits_whoever_is_beside_it(name):
             np.testing.assert_array_equal(part[0], other[row])
 
 
+def test_a_second_call_ends_at_the_same_digits():
+    batch = Solver.build(make("half-infeasible")).batch
+    x = np.linspace(1.0, 3.0, 41)[:, None]
+    first, second = (batch.solve(x, None, np.zeros(len(x), dtype=bool)) for _ in range(2))
+    np.testing.assert_array_equal(first.iterations, second.iterations)
+    for part, other in zip(first.point.parts, second.point.parts, strict=True):
+        np.testing.assert_array_equal(part, other)
+
+
+def test_many_rows_are_taken_a_part_at_a_time(monkeypatch):
+    problem = make("toy")
+    batch = Solver.build(problem).batch
+    x = sample(problem, 100, seed=1)
+    whole = batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    monkeypatch.setattr("feasibly.solve.lanes.batch._MOST_BYTES", 1)
+    parts = batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    assert parts.converged.all()
+    np.testing.assert_array_equal(parts.point.y, whole.point.y)
+
+
+def test_a_saddle_of_what_is_broken_is_no_proof():
+    """y0 squared is to be at least x: from y0 = 0 nothing says which way to go, and both ways lead to a solution."""
+    problem = Problem(
+        lambda x, y: jnp.sum(y * y),
+        [-2.0, -2.0],
+        [2.0, 2.0],
+        inequality=lambda x, y: jnp.array([x[0] - y[0] ** 2]),
+        box=([-1.0], [1.0]),
+        name="saddle",
+    )
+    batch = Solver.build(problem).batch
+    found = batch.solve(np.array([[-0.5], [0.3], [0.6]]), None, np.zeros(3, dtype=bool))
+    assert not found.infeasible.any()
+
+
+def test_what_follows_what_comes_to_an_end():
+    for way in {way for way, _ in FOLLOWING}:
+        seen, edge = {way}, {way}
+        while edge:
+            edge = {later for (one, _), later in FOLLOWING.items() if one in edge}
+            assert way not in edge
+            seen |= edge
+
+
 def test_starts_near_the_answer_take_fewer_iterations():
     problem = make("grid6")
     rows = RowSolver(problem)
@@ -338,8 +382,10 @@ def test_few_rows_do_not_make_ready_for_many_where_that_takes_long(monkeypatch):
     problem = make("grid6")
     rows = RowSolver(problem)
     monkeypatch.setattr(rowwise, "_SOON", 0.0)
+    monkeypatch.setattr(rowwise, "_READY_SECONDS", 1.0)
     rows.solve(sample(problem, 2, seed=0), None, thorough=False)
     assert rows.ready_seconds > 0.0
+    monkeypatch.setattr(rowwise, "_READY_SECONDS", 1e-9)
     rows.solve(sample(problem, 400, seed=0), None, thorough=False)
     assert rows.ready_seconds == 0.0
     assert rows.batch is not None

@@ -57,7 +57,7 @@ def economised(
     warm, goes_on, label, solvable = True, True, seconds, 1.0
     timed = len(driver.search.lower) <= settings.timed_outputs
     if timed and driver.rowwise.available:  # which builds the solver, before it is timed
-        times = _row_by_row(driver, x, mean, seconds, until)
+        times = _row_by_row(driver, x[some], mean[some], seconds, until)
         if not len(times.solved):
             return _untimed(driver)
         served = found.converged[times.rows]
@@ -72,10 +72,9 @@ def economised(
             straight = from_belief if warm else from_nowhere
             # What shared operators do not reach is hard for the solver too, and may be harder from where they left it.
             quick = _mean(times.after[solved & served], straight)
-            slow = min(
-                afresh := _mean(times.plain[hard], straight), after := _mean(times.after[hard], straight)
-            )
-            goes_on = after <= afresh
+            both = hard & np.isfinite(times.after)
+            afresh, after = (_mean(part[both], straight) for part in (times.plain, times.after))
+            slow, goes_on = min(afresh, after), bool(after <= afresh and both.sum() == hard.sum())
         label = times.label
     whole = rows * believing + taken + left[-1] * slow + (left - left[-1]) * quick
     whole[0] = settings.shared_gain * left[0] * straight

@@ -58,8 +58,8 @@ class _Rows:
         self.iterations = np.zeros(count, dtype=np.int64)
         self.seconds = np.zeros(count)
         self.settled = np.zeros(count, dtype=bool)
-        self.tried: dict[int, float] = {}
-        """Rows that could not be solved with the others, and how far each was from feasible in the end."""
+        self.tried = np.zeros(count, dtype=bool)
+        """Rows that could not be solved with the others."""
 
 
 class RowSolver:
@@ -195,8 +195,6 @@ class RowSolver:
         if ready < _SOON:
             return 0 if self.batch is not None else count
         usual = self._spent / self._counted if self._counted else self.solver.nominal.seconds / _COLD
-        if count * usual > ready:
-            return 0
         return count if self._spent + count * usual < ready else 0
 
     def _at_once(
@@ -219,7 +217,7 @@ class RowSolver:
             for row in rows[mask]:
                 found.outcome[row] = name
         found.settled[rows] = kept | done.infeasible
-        found.tried |= {int(row): float(done.feasibility[i]) for i, row in enumerate(rows) if done.tried[i]}
+        found.tried[rows] = done.tried
 
     def _one_by_one(
         self,
@@ -235,13 +233,13 @@ class RowSolver:
             if not go_on():
                 continue
             start = starts.take(row) if starts is not None and helps[row] else None
-            began, tried = time.process_time(), found.tried.get(int(row))
+            began, tried = time.process_time(), bool(found.tried[row])
             with self._turn:
                 solved = self.solver.solve(x[row], start, thorough=thorough, tried=tried)
             found.outcome[row] = solved.outcome.name
             found.iterations[row] += solved.iterations
             found.seconds[row] += (taken := time.process_time() - began)
-            if tried is None:
+            if not tried:
                 self._spent, self._counted = self._spent + taken, self._counted + 1
             if solved.outcome.ok:
                 found.point.put(row, solved.point)

@@ -134,7 +134,7 @@ class Solver:
         start: Point | None = None,
         *,
         thorough: bool = True,
-        tried: float | None = None,
+        tried: bool = False,
     ) -> Solution:
         """Solve one row. A row without a solution is returned with its outcome, never raised.
 
@@ -156,8 +156,7 @@ class Solver:
             start: a point to start from, such as another row's `solution.point`. One that holds NaN is passed over.
             thorough: start IPOPT cold as well, where everything that starts warm has failed and one search has found no
                 feasible point; where none has failed to, it is started anyhow.
-            tried: the first of these attempts were made elsewhere (`batch`), in vain, and the last of them left this
-                violation, in scaled units.
+            tried: the first of these attempts were made elsewhere (`batch`), in vain.
 
         Raises:
             FeasiblyError: `x` or `start` has the wrong length.
@@ -215,18 +214,13 @@ class Solver:
             row, point, check_directions(directions, len(row)), tight=tight
         )
 
-    def _attempts(
-        self, x: Array, start: Point | None, thorough: bool, tried: float | None
-    ) -> Iterator[Attempt]:
+    def _attempts(self, x: Array, start: Point | None, thorough: bool, tried: bool) -> Iterator[Attempt]:
         given = [start] if start is not None and start.is_finite else []
         nominal = self._nominal_point()
         way = self.options.warm
         checked: list[bool] = []  # what the search for a feasible point has come to, from each of its starts
         starts = [] if nominal is None or way == "none" else [nominal.y, self.model.start]
-        if way == "interior" and tried is not None:
-            if tried > _FAR and starts:
-                checked.append(self._feasibility.is_infeasible(x, starts[0]))
-        elif way == "interior":
+        if way == "interior" and not tried:
             for point in given:
                 finish = self._interior.solve(x, point)
                 yield self._attempted(x, finish)
@@ -234,7 +228,7 @@ class Solver:
                     checked.append(self._feasibility.is_infeasible(x, starts[0]))
             if self._centred and not any(checked):
                 yield self._attempted(x, self._interior.solve(x))
-        else:
+        elif way != "interior":
             given += [nominal] if way == "ipopt" and nominal is not None else []
             for point in given:
                 yield self._ipopt.attempt("warm", x, point)
@@ -280,11 +274,15 @@ class Solver:
         try:
             from feasibly.solve.lanes.batch import Batch
             from feasibly.solve.lanes.program import UnsupportedError
-        except ImportError:
+        except (ImportError, OSError):
             return None
         try:
             return Batch(self._interior, self.nominal.point)
-        except UnsupportedError:
+        except (
+            UnsupportedError,
+            RuntimeError,
+            OSError,
+        ):  # LLVM, on a processor it does not know or may not compile on
             return None
 
     def _attempted(self, x: Array, finish: Finish) -> Attempt:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.point import Point
-from feasibly.solve.interior import RUNAWAY, Interior
+from feasibly.solve._newton import HASTY, LARGE
+from feasibly.solve.interior import RUNAWAY, THOUSANDS, Interior
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.iteration import SETTINGS, Iteration
 from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Start, Way
@@ -32,8 +33,10 @@ _ELASTIC_TOLERANCES = 1e-6, 2e-5, 1e-7
 move by rounding errors over almost no curvature, and constraints follow them. Finishing takes care of that."""
 _ELASTIC_SETTLED = 6
 """An elastic lane that satisfies the other two for so many iterations has as much of the second as it will have;"""
-_CLEARER = 20.0
-"""what is broken has to be so many times that then."""
+_CLEARER = 2.0
+"""what is broken has to be so many times what all constraints are off by then."""
+_MOST_BYTES = 200_000_000
+"""Of the states that are kept at a time."""
 _ELASTIC_ITERATIONS = 100
 _SHIFTS = 1e-6, 10.0, 1e4
 """The first shift of an elastic lane's Hessian that does not curve upwards, what it is multiplied by until it does, and
@@ -58,8 +61,6 @@ class Finished:
     infeasible: Mask
     """Rows for which two searches for a feasible point ended without one."""
     iterations: NDArray[np.int64]
-    feasibility: Array
-    """The largest violation, in scaled units, that a row was left with where it was last looked at."""
     tried: Mask
     """Rows that were begun; the others met the end of the time."""
 
@@ -99,6 +100,22 @@ class Batch:
             given: which rows have one that is to be used.
             go_on: asked before a row is begun.
         """
+        rows = max(_MOST_BYTES // (16 * len(self._iteration.state)), self._iteration.width)
+        parts = []
+        for first in range(0, max(len(x), 1), rows):
+            some = slice(first, first + rows)
+            parts.append(
+                self._solve(x[some], None if starts is None else starts.take(some), given[some], go_on)
+            )
+        if len(parts) == 1:
+            return parts[0]
+        masks = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("converged", "infeasible", "iterations", "tried")
+        )
+        return Finished(Point.join([part.point for part in parts]), *masks)
+
+    def _solve(self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool]) -> Finished:
         begun = np.full((len(x), len(self._iteration.state)), np.nan)
         if starts is not None and given.any():
             begun[given] = self._begin(x[given], starts.take(given))
@@ -106,9 +123,7 @@ class Batch:
         lanes = _Lanes(self, x, begun, given, go_on)
         lanes.run()
         point = self._points(x, lanes.state, lanes.converged)
-        return Finished(
-            point, lanes.converged, lanes.infeasible, lanes.iterations, lanes.feasibility, lanes.tried
-        )
+        return Finished(point, lanes.converged, lanes.infeasible, lanes.iterations, lanes.tried)
 
     def start(self, way: Way, row: int, x: Array, begun: Array) -> Array:
         """Where a row begins on a way."""
@@ -228,7 +243,6 @@ class _Lanes:
         self.state = np.full_like(begun, np.nan)
         self.converged, self.infeasible = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         self.tried, self.iterations = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.int64)
-        self.feasibility = np.full(count, np.inf)
         self._fresh = deque((row, FIRST if own else NEAR) for row, own in enumerate(given.tolist()))
         self._hard: deque[tuple[int, Way]] = deque()
         """Elastic lanes hold up the others: they wait until the others are done."""
@@ -239,7 +253,7 @@ class _Lanes:
         self._limit, self._tolerances = np.full(width, _NEVER), np.full((3, width), -1.0)
         self._allowed = np.full(width, np.inf)
         self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
-        self._again = np.zeros(width, dtype=bool)
+        self._again, self._busy = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
         self._acceptable: dict[int, tuple[Array, bool]] = {}
 
     def run(self) -> None:
@@ -282,21 +296,28 @@ class _Lanes:
         kept = near & ~done
         if kept.any():
             for lane in np.flatnonzero(kept).tolist():
-                self._acceptable[lane] = iteration.state[:, lane].copy(), iteration.curves_up(lane)
-        return done, done | ~sound | (self._short >= self._most) | (self._count >= self._limit)
+                known, up = self._acceptable.get(lane), iteration.curves_up(lane)
+                if up or known is None or not known[1]:
+                    self._acceptable[lane] = iteration.state[:, lane].copy(), up
+        ended = done | ~sound | (self._short >= self._most) | (self._count >= self._limit)
+        return done, ended & self._busy
 
     def _look_again(self, done: Mask, ended: Mask) -> None:
         """Keep lanes that are done at what may be a saddle for one more iteration, with a Hessian shifted a little.
 
         Where the cost is flat, rounding decides whether it curves upwards.
         """
-        iteration, shift = self._iteration, SETTINGS.index("shift")
-        for lane in np.flatnonzero(done & ~self._guarded & ~self._again).tolist():
-            if not iteration.curves_up(lane):
-                self._again[lane] = True
-                iteration.settings[shift, lane] = _FLAT
-                iteration.moved[:, lane] = iteration.state[:, lane]
-                done[lane] = ended[lane] = False
+        iteration, shift, weight = self._iteration, SETTINGS.index("shift"), SETTINGS.index("weight")
+        searches = self._guarded & (iteration.settings[weight] == 0.0)
+        looked_at = done & ~self._again & (searches | ~self._guarded)
+        if not looked_at.any():
+            return
+        up = iteration.inertia() == iteration.model.n_equalities
+        for lane in np.flatnonzero(looked_at & ~(up & (iteration.settings[shift] <= _FLAT))).tolist():
+            self._again[lane] = True
+            iteration.settings[shift, lane] = _FLAT
+            iteration.moved[:, lane] = iteration.state[:, lane]
+            done[lane] = ended[lane] = False
 
     def _guard(self, ended: Mask) -> None:
         """Keep elastic lanes whose matrix does not curve upwards where they are, and shift their Hessian further.
@@ -305,18 +326,19 @@ class _Lanes:
         """
         iteration, (first, factor, last) = self._iteration, _SHIFTS
         up = iteration.inertia() == iteration.model.n_equalities
-        stays = self._guarded & ~up & ~ended
+        guarded = self._guarded & ~self._again
+        stays = guarded & ~up & ~ended
         self._shift = np.where(
             stays,
             np.maximum(first, factor * self._shift),
-            np.where(self._guarded & up, self._shift / _EASE, self._shift),
+            np.where(guarded & up, self._shift / _EASE, self._shift),
         )
         self._shift[self._shift < first] = 0.0
         if stays.any():
             iteration.moved[:, stays] = iteration.state[:, stays]
-            self._short[stays] = 0
+            self._short[stays] = self._settled[stays] = 0
         ended |= self._shift > last
-        iteration.settings[SETTINGS.index("shift"), self._guarded] = self._shift[self._guarded]
+        iteration.settings[SETTINGS.index("shift"), guarded] = self._shift[guarded]
 
     def _end(self, lane: int, done: bool) -> tuple[int, Way] | None:
         """Note how a lane's way ended; what its row does next, if anything."""
@@ -324,14 +346,13 @@ class _Lanes:
         assert doing is not None
         row, way = doing
         self.iterations[row] += self._count[lane]
-        self.feasibility[row] = iteration.info[1, lane]
         state, up = self._acceptable.pop(lane, (None, False))
         if done:
-            up = way.elastic or int(iteration.inertia()[lane]) == iteration.model.n_equalities
+            up = up or way.elastic or self._curves_up(lane)
             state = iteration.state[:, lane].copy()
         end = End.CONVERGED if state is not None and up else End.STUCK
         if way.elastic and end is End.CONVERGED:
-            end = self._broken(lane)
+            end = self._broken(lane, way)
             if end is End.CONVERGED and way.weight:
                 assert state is not None
                 self._begun[row] = self._batch.without_amounts(state, way)
@@ -344,13 +365,21 @@ class _Lanes:
         later = FOLLOWING.get((way, end))
         return None if later is None else (row, later)
 
-    def _broken(self, lane: int) -> End:
-        """Whether constraints are broken where an elastic lane has converged."""
+    def _broken(self, lane: int, way: Way) -> End:
+        """Whether constraints are broken where an elastic lane has converged.
+
+        A search for a feasible point counts as one only where it ended at a minimum.
+        """
         iteration = self._iteration
         broken, mu = iteration.info[6, lane], iteration.info[3, lane]
         pairs = iteration.newton.rows + iteration.model.n_inequalities + 2 * iteration.model.n_equalities
-        clearly = max(_CLEARLY, _CLEARER * iteration.info[1, lane])
-        return End.BROKEN if broken - mu * pairs > clearly else End.CONVERGED
+        if not broken - mu * pairs > max(_CLEARLY, _CLEARER * iteration.info[7, lane]):
+            return End.CONVERGED
+        return End.BROKEN if way.weight or self._curves_up(lane) else End.STUCK
+
+    def _curves_up(self, lane: int) -> bool:
+        """Whether a lane's last matrix does, with what it was shifted by."""
+        return int(self._iteration.inertia()[lane]) == self._iteration.model.n_equalities
 
     def _fill(self, lane: int, doing: tuple[int, Way] | None) -> None:
         """Give a lane something to do: its row's next way, the next row, or one that waits for an elastic way."""
@@ -363,20 +392,24 @@ class _Lanes:
                 self._doing[lane] = None
                 self._shortest[lane], self._most[lane], self._limit[lane] = 0.0, _NEVER, _NEVER
                 self._tolerances[:, lane], self._guarded[lane], self._shift[lane] = -1.0, False, 0.0
-                self._iteration.settings[SETTINGS.index("elastic"), lane] = 0.0
+                self._busy[lane] = False
+                for name in ("elastic", "refined below"):
+                    self._iteration.settings[SETTINGS.index(name), lane] = 0.0
                 return
             doing = waiting.popleft()
         row, way = doing
         self.tried[row] = True
         iteration, interior, batch = self._iteration, self._interior, self._batch
         iteration.state[:, lane] = batch.start(way, row, self._x, self._begun)
+        iteration.moved[:, lane] = iteration.state[:, lane]  # with amounts that only elastic lanes move
         iteration.x[:, lane] = self._x[row]
         barrier = _ELASTIC_BARRIER if way.elastic else interior.barrier
         own = float(way.elastic), batch.weight(way), way.pull
-        iteration.settings[:, lane] = [*way.manner.settings(barrier), *own]
-        self._doing[lane] = doing
+        manner = LARGE if way.manner is HASTY and len(interior.model.free) >= THOUSANDS else way.manner
+        iteration.settings[:, lane] = [*manner.settings(barrier), *own]
+        self._doing[lane], self._busy[lane] = doing, True
         self._count[lane] = self._short[lane] = self._settled[lane] = 0
-        self._shortest[lane], self._most[lane] = way.manner.short, way.manner.most
+        self._shortest[lane], self._most[lane] = manner.short, manner.most
         self._limit[lane] = _ELASTIC_ITERATIONS if way.elastic else interior.most_iterations
         self._tolerances[:, lane] = _ELASTIC_TOLERANCES if way.elastic else interior.tolerance
         self._allowed[lane] = np.inf if way.elastic else interior.held_up

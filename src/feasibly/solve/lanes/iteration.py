@@ -34,8 +34,18 @@ SETTINGS = (
 )  # fmt: skip
 """Of each lane: those of `Manner.settings`; whether it is elastic, what the objective counts, and the weight of staying
 near the first guess."""
-INFO = ("stationarity", "feasibility", "complementarity", "mu", "primal step", "dual step", "broken")
-"""Errors where a lane stands, the average complementarity, the steps it would take, and the sum of `a`, `b` and `t`."""
+INFO = (
+    "stationarity",
+    "feasibility",
+    "complementarity",
+    "mu",
+    "primal step",
+    "dual step",
+    "broken",
+    "off by",
+)
+"""Errors where a lane stands, the average complementarity, the steps it would take, the sum of `a`, `b` and `t`, and
+the sum of what equalities and rows are off by, of which feasibility is the largest."""
 _CACHE = 1_500_000
 """Bytes of memory up to which more lanes pay: about what a core's own cache holds."""
 
@@ -307,7 +317,9 @@ class _Written:
         average = pen.div(pen.total(multipliers), float(ne + rows))
         weight = pen.mul(pen.do("FMAX", average, 100.0), 0.01)
         pen.div(pen.largest(pen.do("FABS", slope)), weight, pen.block("stationarity"))
-        pen.copy(pen.largest(pen.do("FABS", np.concatenate([balance, off]))), pen.block("feasibility"))
+        missing = pen.do("FABS", np.concatenate([balance, off]))
+        pen.copy(pen.largest(missing), pen.block("feasibility"))
+        pen.copy(pen.total(missing), pen.block("off by"))
         pen.div(pen.largest(np.concatenate([products, others])), weight, pen.block("complementarity"))
         pen.copy(
             pen.total(np.concatenate([a, b, t])) if self._elastic else pen.constant(0.0), pen.block("broken")

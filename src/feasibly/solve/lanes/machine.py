@@ -279,7 +279,7 @@ class _Module:
             "substitute", words, words, _LONG, vectors, vectors, vectors
         )
         b = ir.IRBuilder(function.append_basic_block("entry"))
-        fma = self._intrinsic("fma", 3)
+        fma, total = self._intrinsic("fma", 3), b.alloca(self._vector)
 
         def row_of(entry: Any) -> Any:
             return b.zext(b.load(b.gep(rows, [b.sub(entry, size)])), _LONG)
@@ -294,7 +294,6 @@ class _Module:
         with _loop(b, _LONG(0), size) as backwards:
             column = b.sub(b.sub(size, _LONG(1)), backwards)
             own = b.fmul(self._load(b, right, column), self._load(b, inverses, column))
-            total = b.alloca(self._vector)
             self._store(b, own, total, _LONG(0))
             begins, ends = self._column(b, columns, column, size)
             with _loop(b, begins, ends) as entry:

@@ -65,8 +65,9 @@ FOLLOWING: dict[tuple[Way, End], Way] = {
     (FINISH, End.STUCK): FINISH_CAREFULLY,
     (ELASTIC, End.BROKEN): LEAST,
     (LEAST, End.CONVERGED): DEAR,
+    (LEAST_FROM_AFAR, End.CONVERGED): DEAR,
     (DEAR, End.CONVERGED): FINISH,
     (LEAST, End.BROKEN): LEAST_FROM_AFAR,
 }
-"""What is tried next. A row whose two searches for a feasible point both end at a broken constraint has none; a row for
-which nothing follows, and which has not converged, is left to others."""
+"""What is tried next; nothing comes back to what was tried before. A row whose two searches for a feasible point both
+end at a broken constraint has none; one for which nothing follows, and which has not converged, is left to others."""
