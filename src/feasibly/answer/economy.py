@@ -54,7 +54,7 @@ def economised(
         left[done.place + 1 :] = done.left
     left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
     straight = quick = slow = settings.warm_share * seconds
-    warm, goes_on, label, solvable = True, True, seconds, 1.0
+    warm, goes_on, solvable = True, True, 1.0
     timed = len(driver.search.lower) <= settings.timed_outputs
     if timed and driver.rowwise.available:  # which builds the solver, before it is timed
         times = _row_by_row(driver, x[some], mean[some], seconds, until)
@@ -75,7 +75,6 @@ def economised(
             both = hard & np.isfinite(times.after)
             afresh, after = (_mean(part[both], straight) for part in (times.plain, times.after))
             slow, goes_on = min(afresh, after), bool(after <= afresh and both.sum() == hard.sum())
-        label = times.label
     whole = rows * believing + taken + left[-1] * slow + (left - left[-1]) * quick
     whole[0] = settings.shared_gain * left[0] * straight
     best = int(np.argmin(whole))
@@ -87,7 +86,7 @@ def economised(
     whole[0] /= settings.shared_gain
     chosen = replace(
         calibration, worthwhile_passes=most, confirms=confirms, warm=warm, goes_on=goes_on, reached=reached,
-        row_seconds=float(whole[best] / count), solving_seconds=label,
+        row_seconds=float(whole[best] / count), solving_seconds=seconds,
     )  # fmt: skip
     return driver.having(chosen)
 
@@ -142,8 +141,6 @@ class Timed(NamedTuple):
     """Where there are several local optima, a belief may lead to a worse one than the nominal solution does."""
     rows: Ints
     """Which rows these are."""
-    label: float
-    """What solving a row for a label takes."""
 
 
 def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: float) -> Timed:
@@ -157,23 +154,21 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1)).run(x, mean, CONDITIONED[:-1])
     starts = None, driver.full(driver.start(x, mean)), driver.full(one_pass.state)
 
-    def timed(start: Point | None, rows: Ints, together: bool) -> Solved:
+    def timed(start: Point | None, rows: Ints) -> Solved:
         # What is not begun in time does not count, nor does what cannot be solved with the others: it may take minutes.
         own = None if start is None else start.take(rows)
         return rowwise.solve(
-            x[rows], own, thorough=False, go_on=lambda: time.monotonic() < until, at_once=together, rest=False
+            x[rows], own, thorough=False, go_on=lambda: time.monotonic() < until, at_once=at_once, rest=False
         )
 
     every = np.arange(count)
-    first = timed(None, every, at_once)  # builds what is built on first use
-    alone = every[first.ok][: s.timed_solves[0]]
-    solving = timed(None, alone, False) if at_once else first
+    timed(None, every)  # builds what is built on first use
     seconds, costs = np.full((3, count), np.nan), np.full((3, count), np.nan)
     for k, start in enumerate(starts):
         rows = every if k < 2 else every[~one_pass.converged]
         if not len(rows):
             continue
-        found = timed(start, rows, at_once)
+        found = timed(start, rows)
         finished = np.array([outcome != "TIME_LIMIT" for outcome in found.outcome])
         seconds[k, rows[finished]] = found.seconds[finished]
         ok = rows[found.ok]
@@ -182,5 +177,4 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     done = np.isfinite(seconds[:2]).all(axis=0)
     (plain, warm, after), costs = seconds[:, done], costs[:, done]
     worse = costs[1] - costs[0] > s.local_optimum * np.abs(costs[0])
-    label = float(solving.seconds[solving.ok].mean()) if solving.ok.any() else usual
-    return Timed(plain, warm, after, np.isfinite(costs[:2]).any(axis=0), worse, np.flatnonzero(done), label)
+    return Timed(plain, warm, after, np.isfinite(costs[:2]).any(axis=0), worse, np.flatnonzero(done))

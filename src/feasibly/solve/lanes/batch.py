@@ -38,8 +38,8 @@ _CLEARER = 2.0
 _MOST_BYTES = 200_000_000
 """Of the states that are kept at a time."""
 _ELASTIC_ITERATIONS = 100
-_SHIFTS = 1e-6, 10.0, 1e4
-"""The first shift of an elastic lane's Hessian that does not curve upwards, what it is multiplied by until it does, and
+_SHIFTS = 1e-6, 10.0, 1e8
+"""The first shift of a guarded lane's Hessian that does not curve upwards, what it is multiplied by until it does, and
 the last; with"""
 _EASE = 3.0
 """it is divided afterwards. Without, a quarter of 162_ieee_dtc's rows under correlated loads wandered about."""
@@ -253,6 +253,7 @@ class _Lanes:
         self._limit, self._tolerances = np.full(width, _NEVER), np.full((3, width), -1.0)
         self._allowed = np.full(width, np.inf)
         self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
+        self._elastic = np.zeros(width, dtype=bool)
         self._again, self._busy = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
         self._acceptable: dict[int, tuple[Array, bool]] = {}
 
@@ -287,9 +288,9 @@ class _Lanes:
         complementary = info[3] * pairs <= self._allowed
         holds = info[:3] <= self._tolerances
         near = sound & holds.all(axis=0)
-        still = sound & complementary & holds[2] & (holds[1] | self._guarded) & (info[0] <= _SETTLED_ERROR)
+        still = sound & complementary & holds[2] & (holds[1] | self._elastic) & (info[0] <= _SETTLED_ERROR)
         self._settled = np.where(still, self._settled + 1, 0)
-        enough = np.where(self._guarded, _ELASTIC_SETTLED, _SETTLED)
+        enough = np.where(self._elastic, _ELASTIC_SETTLED, _SETTLED)
         done = (near & complementary) | (self._settled >= enough)
         self._count += 1
         self._short = np.where(info[4:6].min(axis=0) < self._shortest, self._short + 1, 0)
@@ -308,8 +309,8 @@ class _Lanes:
         Where the cost is flat, rounding decides whether it curves upwards.
         """
         iteration, shift, weight = self._iteration, SETTINGS.index("shift"), SETTINGS.index("weight")
-        searches = self._guarded & (iteration.settings[weight] == 0.0)
-        looked_at = done & ~self._again & (searches | ~self._guarded)
+        searches = self._elastic & (iteration.settings[weight] == 0.0)
+        looked_at = done & ~self._again & (searches | ~self._elastic)
         if not looked_at.any():
             return
         up = iteration.inertia() == iteration.model.n_equalities
@@ -320,7 +321,7 @@ class _Lanes:
             done[lane] = ended[lane] = False
 
     def _guard(self, ended: Mask) -> None:
-        """Keep elastic lanes whose matrix does not curve upwards where they are, and shift their Hessian further.
+        """Keep guarded lanes whose matrix does not curve upwards where they are, and shift their Hessian further.
 
         Nobody waits for them: the next iteration tries again, and the others go on.
         """
@@ -392,6 +393,7 @@ class _Lanes:
                 self._doing[lane] = None
                 self._shortest[lane], self._most[lane], self._limit[lane] = 0.0, _NEVER, _NEVER
                 self._tolerances[:, lane], self._guarded[lane], self._shift[lane] = -1.0, False, 0.0
+                self._elastic[lane] = False
                 self._busy[lane] = False
                 for name in ("elastic", "refined below"):
                     self._iteration.settings[SETTINGS.index(name), lane] = 0.0
@@ -413,7 +415,8 @@ class _Lanes:
         self._limit[lane] = _ELASTIC_ITERATIONS if way.elastic else interior.most_iterations
         self._tolerances[:, lane] = _ELASTIC_TOLERANCES if way.elastic else interior.tolerance
         self._allowed[lane] = np.inf if way.elastic else interior.held_up
-        self._guarded[lane], self._shift[lane], self._again[lane] = way.elastic, 0.0, False
+        self._guarded[lane], self._shift[lane], self._again[lane] = way.guarded, 0.0, False
+        self._elastic[lane] = way.elastic
 
 
 _NEVER = int(np.iinfo(np.int64).max)
