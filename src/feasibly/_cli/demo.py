@@ -38,7 +38,7 @@ RUNGS: Mapping[str, str] = {
     "mean": "what was learnt, as it is",
     "conditioned": "moved to obey every constraint",
     "polished": "then on to the optimum itself",
-    "solved": "the solver, as labels are made",
+    "solved": "the solver, many rows at once",
     "auto": "as far up as each one needs",
 }
 

@@ -43,7 +43,7 @@ class Climbed:
 
 
 def solved(driver: Driver, x: Array) -> Climbed:
-    """The solver as labelling runs it, from the nominal solution: what the proxy believes has no say."""
+    """The solver, from the nominal solution as for labels, many rows at once: what the proxy believes has no say."""
     point = Point.nothing(driver.problem, len(x))
     rows = np.arange(len(x))
     verdicts, iterations = _solve(driver, x, rows, None, point)
