@@ -13,7 +13,8 @@ from feasibly.problem.point import Point
 from feasibly.solve._newton import HASTY, LARGE
 from feasibly.solve.interior import RUNAWAY, THOUSANDS, Interior
 from feasibly.solve.lanes.evaluate import Rows
-from feasibly.solve.lanes.iteration import SETTINGS, Iteration
+from feasibly.solve.lanes.formulas import SETTINGS
+from feasibly.solve.lanes.iteration import Iteration
 from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Start, Way
 from feasibly.solve.records import Array
 

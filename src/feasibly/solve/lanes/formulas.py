@@ -1,0 +1,485 @@
+"""The formulas of one iteration of the interior-point method (`_newton`), written as programs for lanes.
+
+A lane may be *elastic*: equalities and inequalities may then be broken at a price of one, `c = a - b` and `h + s = t`
+with `a, b, s, t >= 0`, against an objective that counts `weight`. Such a problem always has an interior, so that the
+iteration gets stuck nowhere: it ends at the optimum if the price is high enough, else at a least infeasible point. By
+its own optimality conditions the multipliers of `a`, `b` and `t` are `1 - nu`, `1 + nu` and `1 - z`; eliminated, they
+change two diagonals of the matrix and nothing of its pattern:
+
+    [w H + A' (1 / R) A, J'; J, -E]        R = s / z + t / (1 - z)        E = a / (1 - nu) + b / (1 + nu)
+
+For a lane that is not, `a`, `b` and `t` are zero and what is written for elastic ones is multiplied by zero; while no
+lane is elastic, that is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import casadi
+import numpy as np
+
+from feasibly.solve._newton import DUAL_REGULARISATION, Newton
+from feasibly.solve.lanes.factors import analyse
+from feasibly.solve.lanes.machine import Memory
+from feasibly.solve.lanes.pen import Column, Pen
+from feasibly.solve.lanes.program import Layout, entries, program
+
+STATE = ("y", "nu", "s", "z", "a", "b", "t")
+SETTINGS = (
+    "barrier", "shift", "bold", "regularisation", "stiffest", "refined below", "elastic", "weight", "pull"
+)  # fmt: skip
+"""Of each lane: those of `Manner.settings`; whether it is elastic, what the objective counts, and the weight of staying
+near the first guess."""
+INFO = (
+    "stationarity",
+    "feasibility",
+    "complementarity",
+    "mu",
+    "primal step",
+    "dual step",
+    "broken",
+    "off by",
+)
+"""Errors where a lane stands, the average complementarity, the steps it would take, the sum of `a`, `b` and `t`, and
+the sum of what equalities and rows are off by, of which feasibility is the largest."""
+
+
+class Steps(NamedTuple):
+    """The programs between differentiating and solving."""
+
+    assemble: Callable[[], None]
+    correct: Callable[[], None]
+    direct: Callable[[], None]
+    leave: Callable[[], None]
+    refine: Callable[[], None]
+    move: Callable[[], None]
+
+
+class Shared:
+    """What elastic lanes and others have in common: the problem's derivatives, and the pattern of the matrix."""
+
+    def __init__(self, newton: Newton, layout: Layout) -> None:
+        self.newton, self.layout, self._model = newton, layout, newton.model
+        self._derivatives()
+        self._sparsity()
+
+    def _derivatives(self) -> None:
+        """Values and derivatives of the problem: the one program that CasADi writes."""
+        model, newton = self._model, self.newton
+        y, x = casadi.SX.sym("y", newton.n), casadi.SX.sym("x", len(model.nominal))
+        nu, z = casadi.SX.sym("nu", model.n_equalities), casadi.SX.sym("z", newton.rows)
+        weight = casadi.SX.sym("weight")
+        found = model.weighted(y, x, nu, z[: model.n_inequalities, 0], weight)
+        names = "objective", "c", "h", "slope", "J", "A", "H"
+        self._patterns = dict(zip(names[4:], (part.sparsity() for part in found[4:]), strict=True))
+        outputs = {
+            name: entries(casadi.densify(part)) for name, part in zip(names[1:4], found[1:4], strict=True)
+        }
+        outputs |= {name: entries(part) for name, part in zip(names[4:], found[4:], strict=True)}
+        self.fixed = {"first guess": model.start[model.free]}
+        if model.bounds is None:
+            self.fixed |= {"low": model.lower[model.free], "high": model.upper[model.free]}
+        else:
+            ends = (bound[model.free.tolist(), 0] for bound in model.search_of(x))
+            outputs |= dict(zip(("low", "high"), map(casadi.densify, ends), strict=True))
+        inputs = {"y": y, "x": x, "nu": nu, "z": z, "weight": weight}
+        self.differentiate = program(self.layout, inputs, outputs)
+        for name, column in self.fixed.items():
+            self.layout.add(name, len(column))
+
+    def _sparsity(self) -> None:
+        """The pattern of the matrix, its factors, and where each part of it goes."""
+        newton, model = self.newton, self._model
+        n, ne = newton.n, model.n_equalities
+        hessian, equality, inequality = (self._patterns[name] for name in ("H", "J", "A"))
+        block = hessian + casadi.mtimes(inequality.T, inequality) + casadi.Sparsity.diag(n)
+        pattern = casadi.blockcat(
+            [
+                [casadi.DM(block, 1.0), casadi.DM(equality.T, 1.0)],
+                [casadi.DM(equality, 1.0), casadi.DM.eye(ne)],
+            ]
+        ).sparsity()
+        self.factors = factors = analyse(pattern)
+        row, column = np.array(pattern.row())[factors.upper], np.array(pattern.get_col())[factors.upper]
+        self.entry = dict(
+            zip(zip(row.tolist(), column.tolist(), strict=True), factors.entries.tolist(), strict=True)
+        )
+        self.layout.add("values", factors.values)
+        self.layout.add("inverses", factors.size)
+        for k in (1, 2, 3):
+            self.layout.add(f"right {k}", factors.size)
+        position = np.empty(factors.size, dtype=np.int64)
+        position[factors.order] = np.arange(factors.size)
+        self.of_y, self.of_nu = position[:n], position[n:]
+        self.places = {
+            name: (np.array(self._patterns[name].row()), np.array(self._patterns[name].get_col()))
+            for name in ("H", "J", "A")
+        }
+
+
+class Formulas:
+    """The formulas of `Newton.step`, cut where a linear system is solved."""
+
+    def __init__(self, shared: Shared, elastic: bool) -> None:
+        self._newton, self._model, self._layout = shared.newton, shared.newton.model, shared.layout
+        self._entry, self._places, self._of_y, self._of_nu = (
+            shared.entry,
+            shared.places,
+            shared.of_y,
+            shared.of_nu,
+        )
+        self._elastic = elastic
+        self.assemble = self._assemble()
+        self.correct = self._correct()
+        self.direct = self._direct()
+        self.leave, self.refine = self._leave(), self._refine()
+        self.move = self._move()
+
+    def on(self, vectors: Memory) -> Steps:
+        """The programs, ready to run there."""
+        return Steps(*(getattr(self, name).on(vectors) for name in Steps._fields))
+
+    # ---- columns that several programs read ------------------------------------------------------------
+
+    def _limits(self, pen: Pen, dy: Column, onto: Column) -> None:
+        """Add the Jacobian of all rows times `dy`."""
+        newton, ni, nl = self._newton, self._model.n_inequalities, len(self._newton.below)
+        pen.multiply(*self._places["A"], pen.block("A"), dy, onto)
+        below, above = onto[ni : ni + nl], onto[ni + nl : ni + nl + len(newton.above)]
+        pen.sub(below, dy[newton.below], below)
+        pen.add(above, dy[newton.above], above)
+
+    def _pulled(self, pen: Pen, pull: Column, onto: Column) -> None:
+        """Add the same transposed, times a column of the rows."""
+        newton, ni, nl = self._newton, self._model.n_inequalities, len(self._newton.below)
+        rows, columns = self._places["A"]
+        pen.multiply(columns, rows, pen.block("A"), pull, onto)
+        below, above = onto[newton.below], onto[newton.above]
+        pen.sub(below, pull[ni : ni + nl], below)
+        pen.add(above, pull[ni + nl : ni + nl + len(newton.above)], above)
+
+    def _along(self, pen: Pen, dy: Column) -> Column:
+        along = pen.copy(np.broadcast_to(pen.constant(0.0), self._newton.rows))
+        self._limits(pen, dy, along)
+        return along
+
+    def _solution(self, pen: Pen, number: int) -> tuple[Column, Column]:
+        """What a right-hand side was replaced by: `dy` and `dnu`."""
+        found = pen.block(f"right {number}")
+        return found[self._of_y], found[self._of_nu]
+
+    def _state(self, pen: Pen) -> list[Column]:
+        return [pen.block(name) for name in STATE]
+
+    def _settings(self, pen: Pen, *names: str) -> list[Column]:
+        return [pen.block(name) for name in names]
+
+    def _sum(self, pen: Pen, products: Column, others: Column) -> Column:
+        """Of all products; those of elastic lanes apart, so that a row's digits do not depend on who is beside it."""
+        total = pen.total(products)
+        return pen.add(total, pen.total(others)) if self._elastic else total
+
+    # ---- programs --------------------------------------------------------------------------------------
+
+    def _assemble(self) -> Any:
+        """Residuals, errors, the matrix, and the predictor's right-hand side."""
+        pen, newton, model = Pen(self._layout), self._newton, self._model
+        n, ne, ni, rows, nl = (
+            newton.n,
+            model.n_equalities,
+            model.n_inequalities,
+            newton.rows,
+            len(newton.below),
+        )
+        y, nu, s, z, a, b, t = self._state(pen)
+        elastic, stiffest, shift, regularisation, near = self._settings(
+            pen, "elastic", "stiffest", "shift", "regularisation", "pull"
+        )
+        c, h, low, high = (pen.block(name) for name in ("c", "h", "low", "high"))
+        # The constraints themselves, then what is left of them with their slacks.
+        base = pen.block("base", rows)
+        pen.copy(h, base[:ni])
+        pen.sub(low[newton.below], y[newton.below], base[ni : ni + nl])
+        pen.sub(y[newton.above], high[newton.above], base[ni + nl : ni + nl + len(newton.above)])
+        pen.copy(np.broadcast_to(pen.constant(-1.0), newton.padding), base[rows - newton.padding :])
+        off = pen.add(base, s, pen.block("off", rows))
+        balance = pen.copy(c, pen.block("balance", ne))
+        if self._elastic:
+            pen.sub(off[:ni], t, off[:ni])
+            pen.add(pen.sub(c, a), b, balance)
+        slope = pen.copy(pen.block("slope"), pen.block("whole slope", n))
+        away = pen.sub(y, pen.block("first guess"))
+        pen.accumulate(slope, near, away)
+        held = z[ni : ni + nl], z[ni + nl : ni + nl + len(newton.above)]
+        pen.sub(slope[newton.below], held[0], slope[newton.below])
+        pen.add(slope[newton.above], held[1], slope[newton.above])
+        give = pen.do("FMAX", s, pen.div(z, stiffest), pen.block("give", rows))
+        pairs = pen.copy(pen.constant(float(rows)), pen.block("pairs", 1))
+        products, others = pen.mul(s, z), pen.new(0)
+        if self._elastic:
+            # What is left between the multipliers of a broken constraint and their price; one for who breaks none.
+            beyond = pen.sub(1.0, pen.mul(elastic, z[:ni]), pen.block("1 - z", ni))
+            above = pen.sub(1.0, pen.mul(elastic, nu), pen.block("1 - nu", ne))
+            below = pen.add(1.0, pen.mul(elastic, nu), pen.block("1 + nu", ne))
+            pen.accumulate(give[:ni], z[:ni], pen.div(t, beyond))
+            pen.accumulate(pairs, elastic, float(ni + 2 * ne))
+            others = np.concatenate([pen.mul(t, beyond), pen.mul(a, above), pen.mul(b, below)])
+        ratio = pen.div(z, give, pen.block("ratio", rows))
+        pen.div(self._sum(pen, products, others), pairs, pen.block("mu"))
+        multipliers = pen.do("FABS", np.concatenate([nu, z]))
+        average = pen.div(pen.total(multipliers), float(ne + rows))
+        weight = pen.mul(pen.do("FMAX", average, 100.0), 0.01)
+        pen.div(pen.largest(pen.do("FABS", slope)), weight, pen.block("stationarity"))
+        missing = pen.do("FABS", np.concatenate([balance, off]))
+        pen.copy(pen.largest(missing), pen.block("feasibility"))
+        pen.copy(pen.total(missing), pen.block("off by"))
+        pen.div(pen.largest(np.concatenate([products, others])), weight, pen.block("complementarity"))
+        pen.copy(
+            pen.total(np.concatenate([a, b, t])) if self._elastic else pen.constant(0.0), pen.block("broken")
+        )
+        self._matrix(pen, pen.add(regularisation, pen.add(shift, near)))
+        right = self._right_hand(pen, slope, pen.mul(ratio, base, pen.block("pull 1", rows)), 1)
+        pen.do("NEG", c, None, right[self._of_nu])
+        return pen.program()
+
+    def _right_hand(self, pen: Pen, slope: Column, pull: Column, number: int) -> Column:
+        """The right-hand side's first part, `-(slope + A' pull)`; the whole of it is returned."""
+        right = pen.block(f"right {number}")
+        total = pen.copy(slope)
+        self._pulled(pen, pull, total)
+        pen.do("NEG", total, None, right[self._of_y])
+        return right
+
+    def _matrix(self, pen: Pen, diagonal: Column) -> None:
+        newton, model, ni = self._newton, self._model, self._model.n_inequalities
+        n, ne, nl = newton.n, model.n_equalities, len(newton.below)
+        values = pen.block("values")
+
+        def at(rows: Any, columns: Any) -> Column:
+            pairs = zip(np.minimum(rows, columns).tolist(), np.maximum(rows, columns).tolist(), strict=True)
+            return values[np.array([self._entry[pair] for pair in pairs], dtype=np.int64)]
+
+        pen.copy(np.broadcast_to(pen.constant(0.0), len(values)), values)
+        rows, columns = self._places["H"]
+        upper = rows <= columns
+        pen.copy(pen.block("H")[upper], at(rows[upper], columns[upper]))
+        every = np.arange(n)
+        own = at(every, every)
+        pen.add(own, diagonal, own)
+        ratio = pen.block("ratio")
+        for places, part in (
+            (newton.below, ratio[ni : ni + nl]),
+            (newton.above, ratio[ni + nl : ni + nl + len(newton.above)]),
+        ):
+            pen.add(own[places], part, own[places])
+        # A' diag(ratio) A: for every inequality, each pair of its entries.
+        rows, columns = self._places["A"]
+        entry = pen.block("A")
+        weighted = pen.mul(entry, ratio[rows]) if len(rows) else entry
+        first, second = _pairs(rows)
+        order = _in_turn(columns[first] * n + columns[second])
+        first, second = first[order], second[order]
+        if len(first):
+            pen.accumulate(at(columns[first], columns[second]), weighted[first], entry[second])
+        rows, columns = self._places["J"]
+        pen.copy(pen.block("J"), at(columns, n + rows))
+        corner = at(n + np.arange(ne), n + np.arange(ne))
+        pen.copy(np.broadcast_to(pen.constant(-DUAL_REGULARISATION), ne), corner)
+        if self._elastic:
+            _, _, _, _, a, b, _ = self._state(pen)
+            give = pen.add(pen.div(a, pen.block("1 - nu")), pen.div(b, pen.block("1 + nu")))
+            pen.sub(corner, give, corner)
+
+    def _change(self, pen: Pen, number: int, aims: list[Column] | None) -> dict[str, Column]:
+        """The direction that belongs to a solution; `aims` are what `s z`, `t (1 - z)`, `a (1 - nu)`, `b (1 + nu)` are
+        to become, nothing for the predictor."""
+        ni, rows = self._model.n_inequalities, self._newton.rows
+        _, _, _, _, a, b, t = self._state(pen)
+        dy, dnu = self._solution(pen, number)
+        along = self._along(pen, dy)
+        dz = pen.fma(pen.block("ratio"), along, pen.block(f"pull {number}"))
+        ds = pen.do("NEG", pen.add(pen.block("off"), along))
+        if not self._elastic:
+            return {"y": dy, "nu": dnu, "s": ds, "z": dz}
+        beyond, above, below = self._room(pen)
+        moved_t, moved_a, moved_b = pen.mul(t, dz[:ni]), pen.mul(a, dnu), pen.mul(b, dnu)
+        if aims is not None:
+            moved_t, moved_a = pen.add(moved_t, aims[1]), pen.add(moved_a, aims[2])
+            moved_b = pen.sub(moved_b, aims[3])
+        dt = pen.sub(pen.div(moved_t, beyond), t)
+        da = pen.sub(pen.div(moved_a, above), a)
+        db = pen.sub(pen.do("NEG", pen.div(moved_b, below)), b)
+        ds = np.concatenate([pen.add(ds[:ni], dt), ds[ni:rows]])
+        return {"y": dy, "nu": dnu, "s": ds, "z": dz, "a": da, "b": db, "t": dt}
+
+    def _reach(self, pen: Pen, d: dict[str, Column], keep: Any) -> tuple[Column, Column]:
+        """The longest steps, at most one, of outputs and slacks and of multipliers, that leave each `1 - keep`."""
+        ni = self._model.n_inequalities
+        _, _, s, z, a, b, t = self._state(pen)
+        primal, dual = [pen.div(d["s"], s)], [pen.div(d["z"], z)]
+        if self._elastic:
+            (elastic,) = self._settings(pen, "elastic")
+            plain = pen.sub(1.0, elastic)
+            for name, part in (("a", a), ("b", b), ("t", t)):
+                primal.append(pen.div(d[name], pen.add(part, plain)))
+            back = pen.do("NEG", elastic)
+            for step, change, room in zip(
+                (back, back, elastic), (d["z"][:ni], d["nu"], d["nu"]), self._room(pen), strict=True
+            ):
+                dual.append(pen.div(pen.mul(step, change), room))
+        steps = []
+        for shares in (primal, dual):
+            most = pen.largest(pen.do("NEG", np.concatenate(shares)))
+            steps.append(pen.do("FMIN", pen.div(keep, pen.do("FMAX", most, 1e-30)), 1.0))
+        return steps[0], steps[1]
+
+    def _room(self, pen: Pen) -> list[Column]:
+        """What is left between multipliers and the price of breaking a constraint."""
+        return [pen.block(name) for name in ("1 - z", "1 - nu", "1 + nu")]
+
+    def _correct(self) -> Any:
+        """How far the predictor reaches decides what the corrector aims at."""
+        pen, ni, ne, rows = (
+            Pen(self._layout), self._model.n_inequalities, self._model.n_equalities, self._newton.rows
+        )  # fmt: skip
+        _, _, s, z, a, b, t = self._state(pen)
+        elastic, bold, barrier = self._settings(pen, "elastic", "bold", "barrier")
+        d = self._change(pen, 1, None)
+        primal, dual = self._reach(pen, d, 1.0)
+
+        def there(column: Column, step: Column, change: Column) -> Column:
+            return pen.fma(step, change, column)
+
+        products, others = pen.mul(there(s, primal, d["s"]), there(z, dual, d["z"])), pen.new(0)
+        if self._elastic:
+            away = pen.mul(dual, elastic)
+            back = pen.do("NEG", away)
+            beyond, above, below = self._room(pen)
+            others = np.concatenate([
+                pen.mul(there(t, primal, d["t"]), there(beyond, back, d["z"][:ni])),
+                pen.mul(there(a, primal, d["a"]), there(above, back, d["nu"])),
+                pen.mul(there(b, primal, d["b"]), there(below, away, d["nu"])),
+            ])  # fmt: skip
+        ahead = pen.div(self._sum(pen, products, others), pen.block("pairs"))
+        mu, part = pen.block("mu"), pen.do("FMIN", primal, dual)
+        share = pen.div(ahead, mu)
+        cube = pen.do("FMIN", pen.mul(pen.mul(share, share), share), 1.0)
+        careful = pen.mul(pen.mul(pen.sub(1.0, bold), pen.sub(1.0, part)), 0.3)
+        target = pen.do("FMAX", pen.mul(pen.do("FMAX", careful, cube), mu), barrier)
+        second = pen.do("FMAX", pen.mul(part, part), bold)
+        minus = pen.do("NEG", second)
+        aim = pen.fma(minus, pen.mul(d["s"], d["z"]), target, pen.block("aim s", rows))
+        base, c = pen.add(pen.block("base"), pen.div(aim, z)), pen.block("c")
+        if self._elastic:
+            price = pen.mul(elastic, target)
+            aims = [
+                pen.fma(second, pen.mul(d["t"], d["z"][:ni]), price, pen.block("aim t", ni)),
+                pen.fma(second, pen.mul(d["a"], d["nu"]), price, pen.block("aim a", ne)),
+                pen.fma(minus, pen.mul(d["b"], d["nu"]), price, pen.block("aim b", ne)),
+            ]
+            base = np.concatenate([pen.sub(base[:ni], pen.div(aims[0], beyond)), base[ni:]])
+            c = pen.sub(c, pen.sub(pen.div(aims[1], above), pen.div(aims[2], below)))
+        pull = pen.mul(pen.block("ratio"), base, pen.block("pull 2", rows))
+        right = self._right_hand(pen, pen.block("whole slope"), pull, 2)
+        pen.do("NEG", c, None, right[self._of_nu])
+        return pen.program()
+
+    def _aims(self, pen: Pen) -> list[Column]:
+        return [pen.block(f"aim {name}") for name in (("s", "t", "a", "b") if self._elastic else "s")]
+
+    def _direct(self) -> Any:
+        """The corrector's direction."""
+        pen = Pen(self._layout)
+        for name, column in self._change(pen, 2, self._aims(pen)).items():
+            pen.copy(column, pen.block(f"d{name}", len(column)))
+        return pen.program()
+
+    def _leave(self) -> Any:
+        """What is left of Newton's equations after that direction, as another right-hand side."""
+        pen, ni = Pen(self._layout), self._model.n_inequalities
+        _, _, s, z, _, _, _ = self._state(pen)
+        dy, dnu, ds, dz = (pen.block(f"d{name}") for name in ("y", "nu", "s", "z"))
+        slope = pen.copy(pen.block("whole slope"))
+        rows, columns = self._places["H"]
+        pen.multiply(rows, columns, pen.block("H"), dy, slope)
+        pen.accumulate(slope, pen.add(pen.block("shift"), pen.block("pull")), dy)
+        rows, columns = self._places["J"]
+        pen.multiply(columns, rows, pen.block("J"), dnu, slope)
+        self._pulled(pen, dz, slope)
+        balance = pen.copy(pen.block("balance"))
+        pen.multiply(rows, columns, pen.block("J"), dy, balance)
+        balance = pen.fma(-DUAL_REGULARISATION, dnu, balance)
+        left = pen.add(
+            pen.add(pen.block("off"), ds), self._along(pen, dy), pen.block("left", self._newton.rows)
+        )
+        if self._elastic:
+            balance = pen.add(pen.sub(balance, pen.block("da")), pen.block("db"))
+            pen.sub(left[:ni], pen.block("dt"), left[:ni])
+        product = pen.fma(s, dz, pen.fma(z, ds, pen.mul(s, z)))
+        gap = pen.div(pen.sub(product, pen.block("aim s")), pen.block("give"))
+        pull = pen.sub(pen.mul(pen.block("ratio"), left), gap, pen.block("pull 3", self._newton.rows))
+        right = self._right_hand(pen, slope, pull, 3)
+        pen.do("NEG", balance, None, right[self._of_nu])
+        return pen.program()
+
+    def _refine(self) -> Any:
+        """The direction with that taken care of, for lanes that ask for it."""
+        pen, ni = Pen(self._layout), self._model.n_inequalities
+        wanted = pen.do("LT", pen.block("mu"), pen.block("refined below"))
+        dy, dnu = self._solution(pen, 3)
+        along = self._along(pen, dy)
+        dz = pen.fma(pen.block("ratio"), along, pen.block("pull 3"))
+        ds = pen.do("NEG", pen.add(pen.block("left"), along))
+        more = {"y": dy, "nu": dnu, "s": ds, "z": dz}
+        if self._elastic:
+            _, _, _, _, a, b, t = self._state(pen)
+            beyond, above, below = self._room(pen)
+            more |= {
+                "a": pen.div(pen.mul(a, dnu), above),
+                "b": pen.do("NEG", pen.div(pen.mul(b, dnu), below)),
+            }
+            more["t"] = pen.div(pen.mul(t, dz[:ni]), beyond)
+            more["s"] = np.concatenate([pen.add(ds[:ni], more["t"]), ds[ni:]])
+        for name, change in more.items():
+            if len(change):
+                direction = pen.block(f"d{name}")
+                pen.add(
+                    direction, pen.do("IF_ELSE_ZERO", np.broadcast_to(wanted, len(change)), change), direction
+                )
+        return pen.program()
+
+    def _move(self) -> Any:
+        """The steps, and where they lead."""
+        pen = Pen(self._layout)
+        names = STATE if self._elastic else STATE[:4]
+        d = {name: pen.block(f"d{name}") for name in names}
+        keep = pen.do("FMAX", pen.sub(1.0, pen.block("mu")), 0.995)
+        primal, dual = self._reach(pen, d, keep)
+        pen.copy(primal, pen.block("primal step"))
+        pen.copy(dual, pen.block("dual step"))
+        for name in names:
+            step = dual if name in ("nu", "z") else primal
+            pen.fma(step, d[name], pen.block(name), pen.block(f"new {name}"))
+        return pen.program()
+
+
+def _pairs(rows: Any) -> tuple[Any, Any]:
+    """Positions of the entries of a sparse matrix, two of one row at a time, each pair once."""
+    order = np.argsort(rows, kind="stable")
+    _, first, counts = np.unique(rows[order], return_index=True, return_counts=True)
+    left, right = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for begin, count in zip(first.tolist(), counts.tolist(), strict=True):
+        i, j = np.triu_indices(count)
+        left.append(order[begin + i])
+        right.append(order[begin + j])
+    return np.concatenate(left), np.concatenate(right)
+
+
+def _in_turn(keys: Any) -> Any:
+    """An order in which equal keys are far from one another: the first of each, the second of each, and so on."""
+    order = np.argsort(keys, kind="stable")
+    _, first, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    turn = np.arange(len(keys)) - np.repeat(first, counts)
+    return order[np.argsort(turn, kind="stable")]
