@@ -32,12 +32,24 @@ def test_what_the_first_rows_had_to_build_is_not_what_a_row_takes(first_calls, m
     assert np.nanmax([times.plain, times.warm, times.after]) < 0.5
 
 
-def test_without_time_to_time_anything_rows_are_solved_as_labels_are():
+@pytest.mark.parametrize(
+    ("together", "sparse", "reached", "most"),
+    [
+        (True, False, 1.0, 0),
+        (True, True, 1.0, Calibration.worthwhile_passes),
+        (False, False, 1.0, Calibration.worthwhile_passes),
+        (False, False, 0.0, 0),
+    ],
+)
+def test_without_time_to_time_anything_rows_are_solved_as_labels_are(
+    together, sparse, reached, most, monkeypatch
+):
     proxy, data = trained("grid6")
     driver = proxy.ladder.driver
     x, _, y = unseen(proxy, data, 8)
-    for reached, most in ((1.0, Calibration.worthwhile_passes), (0.0, 0)):
-        known = driver.having(replace(driver.calibration, reached=reached))
-        found = economised(known, x, y, 1e-3, until=time.monotonic() - 1.0).calibration
-        assert found.worthwhile_passes == most
-        assert not found.warm
+    assert driver.rowwise.together
+    monkeypatch.setitem(driver.rowwise.__dict__, "together", together)
+    known = driver.having(replace(driver.calibration, reached=reached, sparse=sparse))
+    found = economised(known, x, y, 1e-3, until=time.monotonic() - 1.0).calibration
+    assert found.worthwhile_passes == most
+    assert not found.warm

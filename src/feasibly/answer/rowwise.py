@@ -177,6 +177,13 @@ class RowSolver:
         """What solves many rows at once, made ready on first use."""
         return self.solver.batch
 
+    @functools.cached_property
+    def together(self) -> bool:
+        """Whether there is likely to be a `batch`; nothing is built to find out."""
+        from feasibly.solve.nlp import MOST_FREE
+
+        return importlib.util.find_spec("llvmlite") is not None and len(self.model.free) <= MOST_FREE
+
     @property
     def ready_seconds(self) -> float:
         """About what making that ready takes; nothing once it is."""

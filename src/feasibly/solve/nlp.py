@@ -35,7 +35,7 @@ _ENOUGH = 2
 """So many attempts that end infeasible settle the matter."""
 _FAR = 1e-3
 """A warm attempt that ends with a larger violation (scaled) most likely belongs to a row without a solution."""
-_MOST_FREE = 12_000
+MOST_FREE = 12_000
 """Free outputs up to which rows are solved many at once."""
 _POINT = ("y", "equality", "inequality", "lower", "upper")
 """The parts of a point, in their order."""
@@ -269,7 +269,7 @@ class Solver:
     def batch(self) -> Batch | None:
         """The interior-point method for many rows at once, as `interior` does them one by one; `None` where it is not
         to be had: for problems of another kind or size, or on a machine without what compiles it."""
-        if not self._centred or len(self.model.free) > _MOST_FREE:
+        if not self._centred or len(self.model.free) > MOST_FREE:
             return None
         try:
             from feasibly.solve.lanes.batch import Batch
