@@ -1,18 +1,17 @@
 """Many rows at once: programs against CasADi and NumPy, the method against its twin for one row at a time."""
 
 import sys
+from dataclasses import replace
 
 import casadi
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from feasibly.answer import rowwise
 from feasibly.answer.rowwise import RowSolver
 from feasibly.problem.core import Problem
 from feasibly.problem.families import load_problem
 from feasibly.problem.sampling import sample
-from feasibly.solve._newton import CAREFUL, HASTY
 from feasibly.solve.interior import State
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.factors import analyse
@@ -22,6 +21,7 @@ from feasibly.solve.lanes.pen import Pen
 from feasibly.solve.lanes.program import Layout, UnsupportedError, program
 from feasibly.solve.lanes.ways import ELASTIC, FOLLOWING
 from feasibly.solve.nlp import Solver
+from feasibly.solve.settings import DEFAULT
 from tests.grids import GRID6
 from tests.problems import CASES, make
 
@@ -157,11 +157,11 @@ def test_columns_in_between_share_places_only_when_nobody_reads_them_any_more():
     assert layout.size < 60
 
 
-@pytest.mark.parametrize("manner", [HASTY, CAREFUL])
+@pytest.mark.parametrize("manner", [DEFAULT.hasty, DEFAULT.careful])
 @pytest.mark.parametrize("name", ["grid6", "toy", "nonconvex", "unconstrained", "degenerate"])
 def test_an_iteration_is_that_of_one_row_at_a_time(name, manner):
     solver = Solver.build(make(name))
-    interior, iteration = solver._interior, Iteration(solver.model)
+    interior, iteration = solver._interior, Iteration(solver.model, solver.settings)
     x = sample(make(name), iteration.width, seed=1)
     centre = interior.centres[-1]
     plain = np.concatenate([centre.y, centre.nu, centre.s, centre.z])
@@ -227,7 +227,7 @@ def test_elastic_lanes_end_where_ipopt_ends_on_the_same_problem(name):
     for lane, x in enumerate(rows):
         iteration.state[:, lane] = batch.start(ELASTIC, 0, x[None], np.zeros((1, 1)))
         iteration.x[:, lane] = x
-        own = ELASTIC.manner.settings(1e-9), [1.0, batch.weight(ELASTIC), 0.0]
+        own = DEFAULT.elastic.settings(1e-9), [1.0, batch.weight(ELASTIC), 0.0]
         iteration.settings[:, lane] = np.concatenate(own)
     for _ in range(80):
         iteration()
@@ -378,14 +378,12 @@ def test_no_rows_are_no_work():
     assert rows.solve(np.zeros((0, 2)), None, thorough=True).outcome == ()
 
 
-def test_few_rows_do_not_make_ready_for_many_where_that_takes_long(monkeypatch):
+def test_few_rows_do_not_make_ready_for_many_where_that_takes_long():
     problem = make("grid6")
-    rows = RowSolver(problem)
-    monkeypatch.setattr(rowwise, "_SOON", 0.0)
-    monkeypatch.setattr(rowwise, "_READY_SECONDS", 1.0)
+    rows = RowSolver(problem, replace(DEFAULT, soon_seconds=0.0, ready_seconds=1.0))
     rows.solve(sample(problem, 2, seed=0), None, thorough=False)
     assert rows.ready_seconds > 0.0
-    monkeypatch.setattr(rowwise, "_READY_SECONDS", 1e-9)
+    rows = RowSolver(problem, replace(DEFAULT, soon_seconds=0.0, ready_seconds=1e-9))
     rows.solve(sample(problem, 400, seed=0), None, thorough=False)
     assert rows.ready_seconds == 0.0
     assert rows.batch is not None
