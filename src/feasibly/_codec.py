@@ -181,8 +181,13 @@ def _as_before(value: Any) -> frozenset[str]:
     added = _ENTRIES[_NAMES[type(value)]].added
     if not added:
         return added
-    usual = {each.name: each.default for each in dataclasses.fields(value)}
-    return frozenset(name for name in added if getattr(value, name) == usual[name])
+    every = {each.name: each for each in dataclasses.fields(value)}
+    return frozenset(name for name in added if getattr(value, name) == _usual(every[name]))
+
+
+def _usual(one: dataclasses.Field[Any]) -> Any:
+    """A field's default."""
+    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
 
 
 def _join(where: str, name: str) -> str:

@@ -124,7 +124,7 @@ def test_complementarity_by_flips_is_the_one_that_enumeration_finds():
     root = random.standard_normal((4, 4))
     matrix = root @ root.T + 0.1 * np.eye(4)
     first = random.standard_normal((30, 4))
-    amounts, flipped = settle(matrix, first, np.zeros((30, 4), dtype=bool), 60)
+    amounts, flipped = settle(matrix, first, np.zeros((30, 4), dtype=bool), 60, ALWAYS)
     for row in range(30):
         found = None
         for chosen in itertools.product([False, True], repeat=4):

@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from feasibly.model.complementarity import HARD, pivot, solve
+from feasibly.model.complementarity import pivot, solve
+from feasibly.model.settings import DEFAULT
 from feasibly.precision import double
 
 
 def reference(matrix, q):
     """min 1/2 lam'(M + e I)lam - q'lam, lam >= 0, row by row."""
     scale = 1.0 / np.sqrt(np.diag(matrix))
-    root = np.linalg.cholesky(matrix * scale[:, None] * scale + HARD * np.eye(len(matrix)))
+    root = np.linalg.cholesky(matrix * scale[:, None] * scale + DEFAULT.hard * np.eye(len(matrix)))
     return np.stack(
         [scale * nnls(root.T, np.linalg.solve(root, scale * column))[0] for column in q.T], axis=1
     )

@@ -11,11 +11,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from feasibly.model.complementarity import PATIENCE, Pivoted
+from feasibly.model.complementarity import Pivoted
+from feasibly.model.settings import DEFAULT, ComplementaritySettings
 
 
 def solve_plainly(
-    pivoted: tuple[Pivoted, Pivoted], q: Any, previous: Any, flips: int, rounds: tuple[int, int]
+    pivoted: tuple[Pivoted, Pivoted],
+    q: Any,
+    previous: Any,
+    flips: int,
+    rounds: tuple[int, int],
+    settings: ComplementaritySettings = DEFAULT,
 ) -> tuple[Any, Any]:
     """Multipliers and whether a row settled, `(rows, size)` and `(rows,)`, for `q` of shape `(rows, size)`.
 
@@ -23,13 +29,19 @@ def solve_plainly(
     """
     soft, hard = pivoted
     usual = jnp.zeros_like(q)
-    roughly, found, _ = _settle(soft, q, previous, usual, flips, rounds[0])
-    exactly, _, settled = _settle(hard, q, previous, found, flips, rounds[1])
+    roughly, found, _ = _settle(soft, q, previous, usual, flips, rounds[0], settings)
+    exactly, _, settled = _settle(hard, q, previous, found, flips, rounds[1], settings)
     return jnp.where(settled[:, None], exactly, roughly), settled
 
 
 def _settle(
-    pivoted: Pivoted, q: Any, previous: Any, flipped: Any, flips: int, rounds: int
+    pivoted: Pivoted,
+    q: Any,
+    previous: Any,
+    flipped: Any,
+    flips: int,
+    rounds: int,
+    settings: ComplementaritySettings,
 ) -> tuple[Any, Any, Any]:
     """Sets are numbers, 1 for a member: some runtimes know little of what can be done with booleans."""
     scale, softness, offset, matrix = pivoted.scale, pivoted.softness, pivoted.offset, pivoted.matrix
@@ -37,7 +49,7 @@ def _settle(
     size = len(scale)
     most = min(flips, size)
     start = (q * scale + softness * previous / scale) @ offset.T
-    tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
+    tolerance = settings.rounding * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
     places = jnp.arange(1.0, size + 1.0)
 
     def look(state: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -55,7 +67,7 @@ def _settle(
         wrong = (jnp.where(flipped > 0.5, z, values) < -tolerance).astype(float)
         count = jnp.sum(wrong, axis=1)
         better = count < fewest
-        patience = jnp.where(better, float(PATIENCE), patience - 1.0)
+        patience = jnp.where(better, float(settings.patience), patience - 1.0)
         fewest = jnp.minimum(count, fewest)
         last = (places == jnp.max(wrong * places, axis=1, keepdims=True)).astype(float)
         turn = jnp.where((patience >= 0.0)[:, None], wrong, wrong * last)
@@ -66,7 +78,7 @@ def _settle(
 
     blank = jnp.zeros_like(start)
     row = jnp.zeros_like(start[:, 0])
-    state = (flipped, blank, blank, flipped, row + (size + 1.0), row + PATIENCE, jnp.asarray(0.0))
+    state = (flipped, blank, blank, flipped, row + (size + 1.0), row + settings.patience, jnp.asarray(0.0))
     _, z, values, flipped, fewest, _, _ = jax.lax.while_loop(unsettled, look, state)
     inside, outside = base * (1.0 - flipped) * values, (1.0 - base) * flipped * z
     multipliers = jnp.maximum(inside + outside, 0.0)

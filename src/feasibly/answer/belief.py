@@ -121,10 +121,12 @@ def _respond(law: Law, x: Any, frozen: bool) -> Any:
     previous, done = lam, jnp.zeros_like(q[:, 0]) > 0.0
     for rounds in law.rounds:
         if frozen:
-            found, settled = solve_plainly(a.pivoted, q, previous, law.flips, rounds)
+            found, settled = solve_plainly(a.pivoted, q, previous, law.flips, rounds, law.settings)
         else:
             active = jnp.broadcast_to(a.pivoted[0].base[:, None], q.T.shape)
-            turned, _, settled = solve(a.pivoted, q.T, previous.T, active, law.flips, rounds)
+            turned, _, settled = solve(
+                a.pivoted, q.T, previous.T, active, law.flips, rounds, settings=law.settings
+            )
             found = turned.T
         lam, done = jnp.where((~done & settled)[:, None], found, lam), done | settled
     return answer + lam @ a.push.T

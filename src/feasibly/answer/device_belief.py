@@ -88,5 +88,7 @@ def _respond(a: LawArrays, law: Law, x: Any, solver: Any) -> tuple[Any, Any]:
     q = a.q0[:, None] + a.q_slope @ dx
     previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
     usual = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
-    lam, active, settled = solver(a.pivoted, q, previous, usual, law.flips, law.rounds[0])
+    lam, active, settled = solver(
+        a.pivoted, q, previous, usual, law.flips, law.rounds[0], settings=law.settings
+    )
     return (answer + a.push @ jnp.where(settled, lam, previous)).T, jnp.where(settled, active, usual)

@@ -175,7 +175,7 @@ def _inverse_there(driver: Driver, index: int) -> DeviceInverse:
         normals=normals.astype(jnp.float32),
         precision=there(precision),
         gram=there(gram),
-        pivoted=there(pivot(gram, c.base)),
+        pivoted=there(pivot(gram, c.base, s.complementarity)),
         trust=there(c.trust[free]),
         low=there(low),
         high=there(high),

@@ -177,7 +177,7 @@ def build_operator(
     duals = np.concatenate(in_order(-towards.T[:, low], towards.T[:, high], towards.T @ normals.T), axis=1)
     gram = np.concatenate(in_order(-columns[low], columns[high], normals @ columns))
     gram = (gram + gram.T) / 2.0
-    usual = pivot(gram, base)
+    usual = pivot(gram, base, settings.complementarity)
     pull = np.concatenate([columns, duals])
     made = DenseInverse(
         blocks=blocks.astype(np.float32),

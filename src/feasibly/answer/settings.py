@@ -1,25 +1,29 @@
 """Every number of the method, named, with the reason or the measurement behind it; saved with a model.
 
-`Settings` is the one record: how rows are iterated on shared operators and, in `solver`, how rows that none serves are
-solved on their own. What belongs to the layout of a machine (sizes of programs that are compiled, shares of its memory,
-bytes that travel at a time), or only keeps a division from zero, stands beside its code.
+`Settings` is the one record: how rows are iterated on shared operators, in `complementarity` how active sets are found,
+and in `solver` how rows that no shared operator serves are solved on their own. What belongs to the layout of a machine
+(sizes of programs that are compiled, shares of its memory, bytes that travel at a time), or only keeps a division from
+zero, stands beside its code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from feasibly._codec import record
-from feasibly.solve.settings import DEFAULT, SolverSettings
+from feasibly.model.settings import ComplementaritySettings
+from feasibly.solve.settings import SolverSettings
 
 
-@record("settings", retired=("unusual",), added=("solver",))
+@record("settings", retired=("unusual",), added=("solver", "complementarity"))
 @dataclass(frozen=True)
 class Settings:
     """How rows are iterated, when they count as converged, and when they are handed on."""
 
-    solver: SolverSettings = DEFAULT
+    solver: SolverSettings = field(default_factory=SolverSettings)
     """The numbers of the row-wise solver."""
+    complementarity: ComplementaritySettings = field(default_factory=ComplementaritySettings)
+    """The numbers by which active sets are found."""
 
     # ---- when a row has converged ----------------------------------------------------------------------
 

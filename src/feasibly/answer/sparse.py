@@ -35,8 +35,6 @@ Mask = NDArray[np.bool_]
 REGULARISATION = 1e-10
 """On the diagonal of the multipliers' blocks, of a system scaled to one: constraints that repeat one another leave it
 regular, and no digit that a step has is lost."""
-SOFT = 1e-3
-"""The softness of candidates, as a share of how far a unit of their multiplier moves them."""
 MOST_COLUMNS = 1024
 """Columns of the inverse that are kept: 32 rows of case2000 need 63. Where rows need more, no set is settling."""
 SHIFTS = 1e-6, 10.0, 1e6
@@ -186,7 +184,8 @@ def build_sparse_operator(
         if shift > last or _curves_up(matrix, jacobian.shape[0] + usual.shape[0]):
             break
         shift = max(first, factor * shift)
-    softness = SOFT * spread_of(metric, jacobian, normals)
+    # As a share of how far a unit of their multiplier moves candidates.
+    softness = settings.complementarity.soft * spread_of(metric, jacobian, normals)
     matrix, scale = _scaled(metric, jacobian, usual, softness[base])
     factors = scipy.sparse.linalg.splu(matrix)
     std = np.zeros(problem.n_outputs)

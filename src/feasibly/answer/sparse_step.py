@@ -25,14 +25,10 @@ Mask = NDArray[np.bool_]
 
 WIDTHS = (1, 8, 32)
 """Batch sizes that are compiled. Wider ones gain nothing: the factors, not the calls, take the time."""
-HARD = 1e-10
-"""Added to the diagonal, scaled to one, of a row's complementarity problem."""
 ROUNDING = 1e-9
 """Slacks, and multipliers relative to the largest, that are not negative beyond this are not negative."""
 LOOKS = 3
 """Times that a step looks for further places where a row's active set differs from the usual one."""
-PATIENCE = 3
-"""Rounds without progress before flipping one at a time."""
 SETTLED = 6
 """Steps of a pass after which active sets hardly change, and two steps tell where the next would lead."""
 FURTHEST = -30.0, 0.9
@@ -156,7 +152,7 @@ class SparseIteration:
             known = operator.flips.which
             flipped &= operator.flips.place >= 0
             small, flipped[:, known] = settle(
-                operator.flips.matrix, first[:, known], flipped[:, known], rounds
+                operator.flips.matrix, first[:, known], flipped[:, known], rounds, self._settings
             )
             amounts[:, known] = small
             used = np.flatnonzero(small.any(axis=0))
@@ -195,7 +191,7 @@ def _extrapolated(
     ]
 
 
-def settle(matrix: Array, first: Array, flipped: Mask, rounds: int) -> tuple[Array, Mask]:
+def settle(matrix: Array, first: Array, flipped: Mask, rounds: int, settings: Settings) -> tuple[Array, Mask]:
     """What flips have to be, row by row: `(rows, known)` amounts and which are flipped.
 
     `first + matrix @ amounts` must not be negative where nothing is flipped and is zero where something is, and amounts
@@ -208,26 +204,27 @@ def settle(matrix: Array, first: Array, flipped: Mask, rounds: int) -> tuple[Arr
     scaled = matrix * scale[:, None] * scale
     start = first * scale
     tolerance = ROUNDING * (1.0 + np.max(np.abs(start), axis=1, keepdims=True))
-    fewest, patience = np.full(rows, size + 1), np.full(rows, PATIENCE)
+    patient, hard = settings.complementarity.patience, settings.complementarity.hard
+    fewest, patience = np.full(rows, size + 1), np.full(rows, patient)
     flipped, amounts = flipped.copy(), np.zeros((rows, size))
     left = np.arange(rows)
     for _ in range(max(rounds, 1)):
         here = flipped[left]
-        amounts[left] = tried = _amounts(scaled, start[left], here)
+        amounts[left] = tried = _amounts(scaled, start[left], here, hard)
         wrong = np.where(here, tried, start[left] + tried @ scaled.T) < -tolerance[left]
         count = wrong.sum(axis=1)
         left, wrong, count = left[count > 0], wrong[count > 0], count[count > 0]
         if not len(left):
             return amounts * scale, flipped
-        patience[left] = np.where(count < fewest[left], PATIENCE, patience[left] - 1)
+        patience[left] = np.where(count < fewest[left], patient, patience[left] - 1)
         fewest[left] = np.minimum(fewest[left], count)
         last = np.arange(size) == np.max(np.where(wrong, np.arange(size), -1), axis=1, keepdims=True)
         flipped[left] ^= np.where((patience[left] >= 0)[:, None], wrong, wrong & last)
-    amounts[left] = _amounts(scaled, start[left], flipped[left])
+    amounts[left] = _amounts(scaled, start[left], flipped[left], hard)
     return amounts * scale, flipped
 
 
-def _amounts(matrix: Array, start: Array, flipped: Mask) -> Array:
+def _amounts(matrix: Array, start: Array, flipped: Mask, hard: float) -> Array:
     most = int(flipped.sum(axis=1).max())
     amounts = np.zeros_like(start)
     if not most:
@@ -235,7 +232,8 @@ def _amounts(matrix: Array, start: Array, flipped: Mask) -> Array:
     where = np.argsort(~flipped, axis=1, kind="stable")[:, :most]
     valid = np.take_along_axis(flipped, where, axis=1)
     both = valid[:, :, None] & valid[:, None, :]
-    small = np.where(both, matrix[where[:, :, None], where[:, None, :]] + HARD * np.eye(most), np.eye(most))
+    chosen = matrix[where[:, :, None], where[:, None, :]] + hard * np.eye(most)
+    small = np.where(both, chosen, np.eye(most))
     right = np.where(valid, -np.take_along_axis(start, where, axis=1), 0.0)
     np.put_along_axis(amounts, where, np.linalg.solve(small, right[..., None])[..., 0] * valid, axis=1)
     return amounts

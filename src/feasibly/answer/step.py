@@ -200,10 +200,21 @@ def take_step(
     if len(lam):
         q = inverse.along_normals(d[:n]) + a + inverse.gram @ lam
         if corrected is None:
-            lam, active, _ = solver(inverse.pivoted, q, lam, active, flips, rounds)
+            lam, active, _ = solver(
+                inverse.pivoted, q, lam, active, flips, rounds, settings=settings.complementarity
+            )
         else:
             q = q - corrected.gram(lam)
-            lam, active, _ = solve(inverse.pivoted, q, lam, active, flips, rounds, corrected.bordered)
+            lam, active, _ = solve(
+                inverse.pivoted,
+                q,
+                lam,
+                active,
+                flips,
+                rounds,
+                corrected.bordered,
+                settings=settings.complementarity,
+            )
         d = d + own(inverse.respond(lam - state.lam))
     # Frozen derivatives are trusted as far as the data reach; further, the step is shortened, never turned.
     share = 1.0 / jnp.maximum(jnp.max(jnp.abs(d[:n]) / inverse.trust[:, None], axis=0), 1.0) if n else 1.0

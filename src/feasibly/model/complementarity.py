@@ -17,19 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly._codec import record
+from feasibly.model.settings import DEFAULT, ComplementaritySettings
 
 Array = NDArray[np.float64]
-
-SOFT, HARD = 1e-3, 1e-10
-"""Added to the diagonal (scaled to one). The soft problem finds the active set without going round in circles even
-where constraints nearly repeat one another; the hard one then gives multipliers that hold the constraints exactly."""
 
 SIZES = (8, 24, 72)
 """Sizes of the systems that are solved for a whole batch: the smallest that the row with the most differences fits in.
 Most rows differ from the usual set in fewer than eight places, and the work grows with the cube."""
-
-PATIENCE = 3
-"""Rounds without progress before flipping one at a time."""
 
 
 @record(
@@ -50,9 +44,11 @@ class Pivoted(NamedTuple):
     matrix: Any
 
 
-def pivot(matrix: Array, base: NDArray[np.bool_]) -> tuple[Pivoted, Pivoted]:
+def pivot(
+    matrix: Array, base: NDArray[np.bool_], settings: ComplementaritySettings = DEFAULT
+) -> tuple[Pivoted, Pivoted]:
     """Prepare `matrix` (symmetric, positive semi-definite) for `solve`, with `base` usually active: soft and hard."""
-    return _pivot(matrix, base, SOFT), _pivot(matrix, base, HARD)
+    return _pivot(matrix, base, settings.soft), _pivot(matrix, base, settings.hard)
 
 
 def _pivot(matrix: Array, base: NDArray[np.bool_], softness: float) -> Pivoted:
@@ -114,6 +110,8 @@ def solve(
     flips: int,
     rounds: tuple[int, int],
     bordered: tuple[Bordered, Bordered] | None = None,
+    *,
+    settings: ComplementaritySettings = DEFAULT,
 ) -> tuple[Any, Any, Any]:
     """Multipliers, their active set, and whether a row settled, for `q` of shape `(size, rows)`.
 
@@ -125,10 +123,11 @@ def solve(
         flips: how many differences from the usual set a row may have (static).
         rounds: at most so many, soft and hard.
         bordered: each row's own change of the matrix, if there is any.
+        settings: numbers of the method (static).
     """
     (soft, hard), (softly, exact) = pivoted, bordered or (None, None)
-    roughly, found, _ = _settle(soft, q, previous, active, flips, rounds[0], softly)
-    exactly, final, settled = _settle(hard, q, previous, found, flips, rounds[1], exact)
+    roughly, found, _ = _settle(soft, q, previous, active, flips, rounds[0], settings, softly)
+    exactly, final, settled = _settle(hard, q, previous, found, flips, rounds[1], settings, exact)
     return jnp.where(settled, exactly, roughly), jnp.where(settled, final, found), settled
 
 
@@ -139,13 +138,14 @@ def _settle(
     active: Any,
     flips: int,
     rounds: int,
+    settings: ComplementaritySettings,
     own: Bordered | None = None,
 ) -> tuple[Any, Any, Any]:
     scale, base, softness, offset, matrix = (jnp.asarray(part) for part in pivoted)
     start = (offset @ (scale[:, None] * q + softness * previous / scale[:, None])).T
     if own is not None:
         start = start + jnp.einsum("rnk,rkm,rm->rn", own.across, own.first, start)
-    tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
+    tolerance = settings.rounding * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
     rows = jnp.arange(start.shape[0])[:, None]
 
     sizes = (*(size for size in SIZES if size < flips), flips)
@@ -179,7 +179,7 @@ def _settle(
         # Flip everything wrong while that helps; where it goes round in circles, flip the last one alone, which
         # cannot (Murty's rule, as the backup of Judice and Pires 1994).
         better = count < fewest
-        patience = jnp.where(better, PATIENCE, patience - 1)
+        patience = jnp.where(better, settings.patience, patience - 1)
         fewest = jnp.minimum(count, fewest)
         last = jnp.arange(size) == jnp.max(jnp.where(wrong, jnp.arange(size), -1), axis=1, keepdims=True)
         turn = jnp.where((patience >= 0)[:, None], wrong, wrong & last)
@@ -192,7 +192,7 @@ def _settle(
     flipped = (active != base[:, None]).T
     blank = jnp.zeros_like(start)
     fewest = jnp.full(width, size + 1)
-    state = (flipped, blank, blank, flipped, fewest, jnp.full(width, PATIENCE), 0)
+    state = (flipped, blank, blank, flipped, fewest, jnp.full(width, settings.patience), 0)
     _, z, values, flipped, fewest, _, _ = jax.lax.while_loop(unsettled, look, state)
     multipliers = jnp.where(base, jnp.where(flipped, 0.0, values), jnp.where(flipped, z, 0.0))
     multipliers = jnp.maximum(multipliers, 0.0)

@@ -14,25 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from feasibly.model.complementarity import PATIENCE, Pivoted
+from feasibly.model.complementarity import Pivoted
+from feasibly.model.settings import DEFAULT, ComplementaritySettings
 from feasibly.model.small_systems import Solver, by_pivots
 
-FEW = 8
-"""Systems of most rows are as large as half the differences that any may have, in steps of this. On case57 99 % of the
-rows differ in at most four places where 16 are allowed, on case118 in 13 of 24, on case500 in 37 of 56."""
-MOST = 128
-"""Rows that differ in more places do not settle here: as large as a system may be that a GPU holds in registers. On
-case9241 rows differ in 57 places at most."""
 NARROWER, FEWER = (1, 4, 32), (1, 8, 64)
 """How many times narrower batches become as rows settle: rounds at one width go on until the next is wide enough. The
 second for rows that differ in many places."""
-
-
-WORST, WORST_ALONE = 0.03, 0.3
-"""A round flips the signs that are wrong by this share of the worst, the second where a row has come to more
-differences than there is room for: most of the others are wrong because of those. Flipping all of them, 41 of 512 rows
-of case500 are unsettled after nine rounds and as many do not fit, instead of 5 and 2; on case2000 one row in sixty did
-not fit, for seven to twelve differences."""
 
 
 class _Settled(NamedTuple):
@@ -60,14 +48,15 @@ def solve_wide(
     flips: int,
     rounds: tuple[Any, Any],
     small: Solver = by_pivots,
+    settings: ComplementaritySettings = DEFAULT,
 ) -> tuple[Any, Any, Any]:
     """As `complementarity.solve`: multipliers, their active set, and whether a row settled; `small` solves systems."""
     q, previous, active = jnp.asarray(q), jnp.asarray(previous), jnp.asarray(active)
     rows = q.shape[1]
     usual = jnp.asarray(pivoted[0].base)[:, None]
     both = jax.tree.map(lambda *parts: jnp.stack([jnp.asarray(part) for part in parts]), *pivoted)
-    flips = min(flips, MOST)
-    few = min(flips, -(-flips // (2 * FEW)) * FEW)
+    flips = min(flips, settings.most)
+    few = min(flips, -(-flips // (2 * settings.few)) * settings.few)
     kinds = jnp.asarray([1, 0, 1])  # hard: what is at hand; soft; hard from where that ends
     most_rounds = jnp.stack([jnp.asarray(1), jnp.asarray(rounds[0]), jnp.asarray(rounds[1])])
 
@@ -83,7 +72,9 @@ def solve_wide(
             # One program for soft and hard: compiling it twice takes twice as long.
             kind = jax.tree.map(lambda part: part[kinds[number]], both)
             waiting = ~settled & ~over
-            new = _settle(kind, q, previous, flipped, waiting, most, most_rounds[number], widths, small, last)
+            new = _settle(
+                kind, q, previous, flipped, waiting, most, most_rounds[number], widths, small, last, settings
+            )
             exact = waiting & new.settled & (kinds[number] == 1)
             taken = exact | (waiting & ~new.over & (kinds[number] == 0))
             return (
@@ -119,19 +110,21 @@ def _settle(
     widths: list[int],
     small: Solver,
     cut: bool,
+    settings: ComplementaritySettings,
 ) -> _Settled:
     """At most so many rounds for the rows `which`, as many of them as the first of `widths` has room for."""
     size, rows = q.shape
     places = jnp.arange(size)[:, None]
+    patient, share = settings.patience, settings.worst_alone if cut else settings.worst
 
     def look(start: Any, at: _Settled) -> _Settled:
-        lam, lack, tried = _try(pivoted, start, at.flipped, most, small)
+        lam, lack, tried = _try(pivoted, start, at.flipped, most, small, settings.rounding)
         wrong = lack > 0.0
         count = jnp.sum(wrong, axis=0)
         # Flip what is most wrong while that helps; where it goes round in circles, flip the last one alone.
-        patience = jnp.where(count < at.fewest, PATIENCE, at.patience - 1)
+        patience = jnp.where(count < at.fewest, patient, at.patience - 1)
         last = places == jnp.max(jnp.where(wrong, places, -1), axis=0)
-        every = wrong & (lack >= (WORST_ALONE if cut else WORST) * jnp.max(lack, axis=0))
+        every = wrong & (lack >= share * jnp.max(lack, axis=0))
         turn = jnp.where(patience >= 0, every, wrong & last)
         over = at.over if cut else at.over | (tried != at.flipped).any(axis=0)
         return _Settled(lam, tried ^ turn, jnp.minimum(count, at.fewest), patience, over)
@@ -141,7 +134,7 @@ def _settle(
 
     none = jnp.zeros(rows, dtype=bool)
     # Rows that are not asked for have settled.
-    found = _Settled(previous, flipped, jnp.where(which, size + 1, 0), jnp.full(rows, PATIENCE), none)
+    found = _Settled(previous, flipped, jnp.where(which, size + 1, 0), jnp.full(rows, patient), none)
     round_ = jnp.asarray(0)
     for width, enough in zip(widths, (*widths[1:], 0), strict=True):
 
@@ -168,7 +161,7 @@ def _settle(
 
         wanted = (round_ < rounds) & (jnp.sum(waiting(found)) > enough)
         found, round_ = jax.lax.cond(wanted, stage, lambda given: given, (found, round_))
-    return found._replace(over=found.over | (which & (found.patience == PATIENCE) & (found.fewest > size)))
+    return found._replace(over=found.over | (which & (found.patience == patient) & (found.fewest > size)))
 
 
 def _start(pivoted: Pivoted, q: Any, previous: Any) -> Any:
@@ -177,7 +170,9 @@ def _start(pivoted: Pivoted, q: Any, previous: Any) -> Any:
     return pivoted.offset @ (scale * q + pivoted.softness * previous / scale)
 
 
-def _try(pivoted: Pivoted, start: Any, flipped: Any, most: int, small: Solver) -> tuple[Any, Any, Any]:
+def _try(
+    pivoted: Pivoted, start: Any, flipped: Any, most: int, small: Solver, rounding: float
+) -> tuple[Any, Any, Any]:
     """Solve for the first `most` differences of every row: multipliers, by how much signs are wrong, what was tried."""
     matrix, base = jnp.asarray(pivoted.matrix), jnp.asarray(pivoted.base)[:, None]
     size, most = start.shape[0], most + most % 2
@@ -193,7 +188,7 @@ def _try(pivoted: Pivoted, start: Any, flipped: Any, most: int, small: Solver) -
     found = jnp.concatenate([found, jnp.zeros_like(found[:1])])
     amounts = jnp.take_along_axis(found, slot, axis=0)
     values = start + matrix @ amounts
-    tolerance = 1e-11 * (1.0 + jnp.max(jnp.abs(start), axis=0))
+    tolerance = rounding * (1.0 + jnp.max(jnp.abs(start), axis=0))
     lack = jnp.maximum(-jnp.where(flipped, amounts, values) - tolerance, 0.0)
     lam = jnp.where(base, jnp.where(flipped, 0.0, values), amounts)
     return jnp.asarray(pivoted.scale)[:, None] * jnp.maximum(lam, 0.0), lack, flipped

@@ -9,6 +9,7 @@ linear regression on the inputs and on the law's own answer.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from feasibly.arrays import padded
 from feasibly.model.belief import Belief, Covariance, Model
 from feasibly.model.complementarity import Pivoted, solve
 from feasibly.model.linear import LinearModel, fit_ridge
+from feasibly.model.settings import DEFAULT, ComplementaritySettings
 from feasibly.precision import double
 
 Array = NDArray[np.float64]
@@ -30,13 +32,6 @@ Array = NDArray[np.float64]
 _CHUNK, _SMALL, _LARGE = 256, 16, 300
 """Batch sizes that are compiled, beside one: for many rows and, where there are so many outputs that a batch that is
 mostly filling costs more than compiling another size, for the few that are left over."""
-
-QUICK, PATIENT = (8, 4), (40, 40)
-"""Rounds of the complementarity problem: for all rows, and for those that did not settle then."""
-
-SETTLES, MOSTLY = 0.9, 0.5
-"""Shares of the labels whose complementarity problem settles quickly: above the first, patience pays for the others;
-below the second, the law is its linear part alone. On a congested grid patience took longer than solving."""
 
 
 @record(
@@ -64,22 +59,30 @@ class LawArrays(NamedTuple):
     pivoted: tuple[Pivoted, Pivoted]
 
 
-@record("law")
+@record("law", added=("settings",))
 @dataclass(frozen=True, eq=False)
 class Law:
     """`y0 + drift + slope dx + push lam(dx)`, where `lam` solves a small complementarity problem."""
 
     arrays: LawArrays
     flips: int
-    rounds: tuple[tuple[int, int], ...] = (QUICK, PATIENT)
+    rounds: tuple[tuple[int, int], ...] = DEFAULT.law_rounds
     """Of the complementarity problem, soft and hard: for all rows, then for those that did not settle."""
+    settings: ComplementaritySettings = DEFAULT
+    """Its other numbers."""
+
+    @classmethod
+    def of(cls, arrays: LawArrays, flips: int, settings: ComplementaritySettings) -> Law:
+        """A law with as many rounds as the settings say."""
+        return cls(arrays, flips, settings.law_rounds, settings)
 
     def suited(self, x: Array) -> Law:
         """The same law with as many rounds as pay on inputs like these."""
-        share = float(np.mean(self._run(x, QUICK, single=False)[1]))
-        if share >= SETTLES:
+        s = self.settings
+        share = float(np.mean(self._run(x, s.law_rounds[0], single=False)[1]))
+        if share >= s.law_settles:
             return self
-        return replace(self, rounds=(QUICK,) if share >= MOSTLY else ((0, 0),))
+        return replace(self, rounds=s.law_rounds[:1] if share >= s.law_mostly else ((0, 0),))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrays", on_device(self.arrays))
@@ -100,7 +103,7 @@ class Law:
         A program for one row is compiled only for those who ask for a `single` one.
         """
         answers, settled = [np.zeros((0, len(self.arrays.y0)))], [np.zeros(0, dtype=bool)]
-        run = _respond(self.flips)
+        run = _respond(self.flips, self.settings)
         with double():
             few = len(x) <= _CHUNK // 4 and len(self.arrays.y0) > _LARGE
             chunk = _SMALL if few else _CHUNK
@@ -113,27 +116,23 @@ class Law:
         return np.concatenate(answers), np.concatenate(settled)
 
 
-_RESPOND: dict[int, Any] = {}
-
-
-def _respond(flips: int) -> Any:
+@functools.cache
+def _respond(flips: int, settings: ComplementaritySettings) -> Any:
     """The compiled law for one number of flips; shapes and arrays are arguments."""
-    if flips not in _RESPOND:
 
-        def run(a: LawArrays, x: Any, rounds: Any) -> Any:
-            dx = x - a.x0[:, None]
-            answer = (a.y0 + a.drift)[:, None] + a.slope @ dx
-            if a.q0.shape[0] == 0:
-                return answer, jnp.ones(x.shape[1], dtype=bool)
-            q = a.q0[:, None] + a.q_slope @ dx
-            previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
-            active = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
-            lam, _, settled = solve(a.pivoted, q, previous, active, flips, rounds)
-            # Multipliers that did not settle can be anything; the plain linear response is then the better guess.
-            return answer + a.push @ jnp.where(settled, lam, previous), settled
+    def run(a: LawArrays, x: Any, rounds: Any) -> Any:
+        dx = x - a.x0[:, None]
+        answer = (a.y0 + a.drift)[:, None] + a.slope @ dx
+        if a.q0.shape[0] == 0:
+            return answer, jnp.ones(x.shape[1], dtype=bool)
+        q = a.q0[:, None] + a.q_slope @ dx
+        previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
+        active = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
+        lam, _, settled = solve(a.pivoted, q, previous, active, flips, rounds, settings=settings)
+        # Multipliers that did not settle can be anything; the plain linear response is then the better guess.
+        return answer + a.push @ jnp.where(settled, lam, previous), settled
 
-        _RESPOND[flips] = jax.jit(run)
-    return _RESPOND[flips]
+    return jax.jit(run)
 
 
 @record(

@@ -63,7 +63,7 @@ def train_response(
     with clock.account("frames"):
         response = first_order_response(driver.search, driver.operator(0))
         response = through_switches(response, driver, time.monotonic() + 0.2 * clock.left)
-        law = Law(response, driver.calibration.flips).suited(labels.x)
+        law = Law.of(response, driver.calibration.flips, driver.settings.complementarity).suited(labels.x)
     with clock.account("sup"):
         model = fit_response(law, labels.x, labels.y)
     request.offer(lambda: model, request.name)
