@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.bootstrap import ENOUGH, answered_by_itself
+from feasibly.answer.bootstrap import answered_by_itself
 from feasibly.answer.calibration import Labels
 from feasibly.answer.ladder import Leverage
+from feasibly.answer.settings import Settings
 from feasibly.data.dataset import Dataset
 from feasibly.data.schema import versions_now
 from feasibly.model.belief import Model
@@ -126,7 +127,7 @@ class Fitting:
                 f"{self._method.fewest}: label more rows"
             )
         count = UNLABELLED * len(self._chosen) if unlabelled is None else int(unlabelled)
-        if unlabelled is None and len(self._chosen) < ENOUGH:
+        if unlabelled is None and len(self._chosen) < Settings.enough_labels:
             count = UNLABELLED * UNLABELLED_FOR_FEW
         self._unlabelled = count if self._method.unlabelled else 0
         self._constants: Any = None
@@ -171,7 +172,7 @@ class Fitting:
         Raises:
             FeasiblyError: one label, and nothing could be answered from it.
         """
-        if len(rows.x) >= ENOUGH or not self._method.unlabelled:
+        if len(rows.x) >= Settings.enough_labels or not self._method.unlabelled:
             return rows, inputs
         part = len(inputs) // UNLABELLED
         with self._clock.account("from few labels"):

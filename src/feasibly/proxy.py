@@ -217,7 +217,8 @@ class Proxy:
         def outside(rows: Array) -> Answer:
             return self.ladder.answer(rows, answer)
 
-        return answer_function(self.problem, outside, inside, solve=unreached == "solver")
+        settings = self.ladder.driver.settings
+        return answer_function(self.problem, outside, inside, settings=settings, solve=unreached == "solver")
 
     def sensitivity(
         self, x: ArrayLike, directions: ArrayLike | None = None, *, answer: str = "polished"
@@ -238,7 +239,8 @@ class Proxy:
         rows = np.asarray(x, dtype=np.float64)
         rows, _ = self.problem.check_rows(rows[None] if rows.ndim == 1 else rows)
         found = self.ladder.answer(rows, answer)
-        return sensitivity(self.problem, self.ladder.driver.rowwise.solver, found, directions)
+        driver = self.ladder.driver
+        return sensitivity(self.problem, driver.rowwise.solver, found, directions, driver.settings)
 
     def _check_differentiable(self, answer: str) -> None:
         if answer not in ("conditioned", "polished", "solved"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
-from feasibly.answer.bootstrap import ENOUGH
+from feasibly.answer.settings import Settings
 from feasibly.measure.metrics import measure_rows
 from tests.problems import make
 
@@ -36,4 +36,4 @@ def test_a_label_that_teaches_nothing_is_said():
     data = fb.Dataset.from_arrays(problem, np.array([[0.5]]), np.array([[-1.0]]))
     with pytest.raises(fb.FeasiblyError, match="nothing could be learnt from one label"):
         fb.fit(problem, data, labels=1, budget=600)
-    assert ENOUGH > 1
+    assert Settings.enough_labels > 1

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 import feasibly as fb
 from feasibly._codec import digest, pack, unpack
 from feasibly.answer.settings import Settings
+from feasibly.model.settings import ComplementaritySettings
 from feasibly.solve.settings import DEFAULT
 from tests.proxies import having, trained, unseen
 
@@ -51,6 +52,25 @@ def test_a_model_keeps_its_own_numbers_and_uses_them(tmp_path):
     solved, usual = (each.predict(x, answer="solved") for each in (opened, proxy))
     assert not (solved.y == usual.y).all(), "IPOPT's digits, and not those of the interior-point method"
     assert abs(solved.objective / cost - 1.0).max() < 1e-6
+
+
+def test_fewer_steps_leave_more_rows_to_the_solver():
+    proxy, data = trained("grid6")
+    x, cost, _ = unseen(proxy, data, 12)
+    hasty = having(proxy, few_steps=1, last_steps=1)
+    one, other = (each.predict(x, answer="conditioned") for each in (hasty, proxy))
+    assert one.steps.max() <= 2 * len(proxy.calibration.centres) < other.steps.max()
+    assert one.level.count("row") > other.level.count("row")
+    assert one.ok.all()
+    assert abs(one.objective / cost - 1.0).max() < 1e-5
+
+
+def test_a_softer_problem_is_prepared_for_a_model_that_says_so():
+    proxy, data = trained("grid6")
+    changed = having(proxy, complementarity=ComplementaritySettings(soft=0.1))
+    soft, hard = changed.ladder.driver.operator(0).inverse.pivoted
+    assert (float(soft.softness), float(hard.softness)) == (0.1, 1e-10)
+    assert changed.predict(data.x[:4], answer="conditioned").ok.all()
 
 
 def test_another_solver_is_made_where_its_numbers_change():

@@ -83,7 +83,8 @@ def test_places_that_change_are_those_of_the_derivatives_themselves():
     found[np.ix_(switches.index[2], switches.index[2])] += switches.change[2]
     assert np.abs(whole).max() > 1.0
     assert np.allclose(found, whole, atol=1e-8 * np.abs(whole).max())
-    again = find_switches(proxy.problem, driver.rowwise, c.candidates, centre, switches.inputs[:3])
+    few, least = switches.inputs[:3], c.settings.unchanged
+    again = find_switches(proxy.problem, driver.rowwise, c.candidates, centre, few, least)
     assert again.change.shape[0] == 3
 
 

@@ -27,15 +27,6 @@ from feasibly.problem.point import Duals
 
 Array = NDArray[np.float64]
 
-ENOUGH = 8
-"""As many labels as this say by themselves which constraints to watch."""
-_UNSURE = 0.1
-"""Standard deviation of a belief that rests on one point: it only keeps the iteration from wandering."""
-_TOUCHING = 1e-6
-"""A constraint with less room than this is active at the label."""
-_REACH = 3.0
-"""Constraints are watched that the plain linear response comes within so many standard deviations of."""
-
 
 def answered_by_itself(
     problem: Problem,
@@ -50,12 +41,12 @@ def answered_by_itself(
         return labels
     chosen = Settings() if settings is None else settings
     until = time.monotonic() + seconds
-    doubt = Covariance(np.zeros((problem.n_outputs, 0)), np.full(problem.n_outputs, _UNSURE**2))
-    driver = first_driver(problem, labels, _active(problem, labels), doubt, chosen)
+    doubt = Covariance(np.zeros((problem.n_outputs, 0)), np.full(problem.n_outputs, chosen.unsure**2))
+    driver = first_driver(problem, labels, _active(problem, labels, chosen.first_touching), doubt, chosen)
     plain = Law(first_order_response(driver.search, driver.operator(0)), 1, rounds=((0, 0),))
     linear = np.concatenate([labels.y, plain.respond(inputs)[0]])
     h = driver.search.inequalities(np.concatenate([labels.x, inputs]), linear)
-    watched = find_candidates(driver.search, linear, h, _REACH)
+    watched = find_candidates(driver.search, linear, h, chosen.first_reach, chosen.touching)
     driver = first_driver(problem, labels, watched, doubt, chosen)
     response = first_order_response(driver.search, driver.operator(0))
     law = Law.of(response, driver.calibration.flips, chosen.complementarity)
@@ -76,13 +67,13 @@ def answered_by_itself(
     )
 
 
-def _active(problem: Problem, labels: Labels) -> Candidates:
-    """What is active at the first label."""
+def _active(problem: Problem, labels: Labels, touching: float) -> Candidates:
+    """What is active at the first label: what has less room than `touching`."""
     search = problem.with_fixed_bounds
     y, h = labels.y[0], search.inequalities(labels.x[:1], labels.y[:1])[0]
     moving = search.lower < search.upper
     return Candidates(
-        np.flatnonzero(moving & (y - search.lower < _TOUCHING)),
-        np.flatnonzero(moving & (search.upper - y < _TOUCHING)),
-        np.flatnonzero(-h < _TOUCHING),
+        np.flatnonzero(moving & (y - search.lower < touching)),
+        np.flatnonzero(moving & (search.upper - y < touching)),
+        np.flatnonzero(-h < touching),
     )

@@ -69,7 +69,7 @@ def calibrate(
     rowwise = RowSolver(problem, chosen.solver)
     large = is_sparse(problem, rowwise, chosen)
     reach = chosen.sparse_reach if large else chosen.candidate_reach
-    candidates = find_candidates(search, labels.y, h, reach, every_bound=large)
+    candidates = find_candidates(search, labels.y, h, reach, chosen.touching, every_bound=large)
     middle = labels.x.mean(axis=0)
     spread = np.maximum(labels.x.std(axis=0), 1e-9)
     central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
@@ -88,7 +88,7 @@ def calibrate(
     driver = _centred(first, middle, labels, deadline(0.5))
     if len(switched) and not driver.calibration.sparse:
         c = driver.calibration
-        switches = find_switches(problem, rowwise, candidates, c.centres[0], switched)
+        switches = find_switches(problem, rowwise, candidates, c.centres[0], switched, chosen.unchanged)
         driver = driver.having(replace(c, switches=(switches,)))
     if labels.duals is None:
         equality, lam = _found_multipliers(driver, labels, equality, lam, deadline(0.5))
@@ -137,7 +137,7 @@ def first_driver(
     equality, lam = duals.equality, np.maximum(candidates.compress(duals), 0.0)
     start = _first(one, candidates, equality, lam, 0, settings)
     far = np.where(search.lower < search.upper, settings.trust_far, settings.trust_floor)
-    active = lam[0] > 1e-5 * np.abs(lam).max(initial=0.0)
+    active = lam[0] > settings.active_share * np.abs(lam).max(initial=0.0)
     return Driver(problem, replace(start, trust=far, base=active), covariance)
 
 
@@ -158,11 +158,11 @@ def _first(
 ) -> Calibration:
     """What multipliers tell: the usual active set, how far rows stray from it, and how to predict them."""
     largest = lam.max(axis=0, initial=0.0)
-    # One price in a hundred may be beyond all measure: one of case9241_pegase's is a thousand times the others.
-    typical = np.quantile(largest[largest > 0.0], 0.99) if (largest > 0.0).any() else 0.0
-    threshold = np.maximum(0.1 * lam.std(axis=0), 1e-5 * typical)
+    some = largest[largest > 0.0]
+    typical = np.quantile(some, settings.typical_share) if len(some) else 0.0
+    threshold = np.maximum(settings.active_spread * lam.std(axis=0), settings.active_share * typical)
     active = lam > threshold
-    base = active.mean(axis=0) > 0.5
+    base = active.mean(axis=0) > settings.usually
     differing = int(np.max(np.sum(active != base, axis=1), initial=0))
     flips = min(len(candidates), 8 * int(np.ceil((max(differing, len(candidates) // 8) + 8) / 8)))
     tau = settings.prices_of_belief[0]
@@ -207,7 +207,7 @@ def _rebased(driver: Driver, labels: Labels, starts: Array, until: float) -> Dri
     some = np.arange(min(len(labels.x), c.settings.based_rows))
     found = driver.run(labels.x[some], starts[some], SHARED_ONLY, until=until)
     active = found.state.active[found.converged]
-    base = active.mean(axis=0) > 0.5 if len(active) else c.base
+    base = active.mean(axis=0) > c.settings.usually if len(active) else c.base
     if np.sum(active != base) >= np.sum(active != c.base):
         return driver
     return driver.having(replace(c, base=base))
@@ -251,7 +251,8 @@ def _centred(driver: Driver, middle: Array, labels: Labels, until: float) -> Dri
     twice = np.stack([middle, middle])
     reached = driver.run(twice, np.repeat(mean, 2, axis=0), SHARED_OPTIMAL, until=until)
     y = reached.y[0]
-    if not reached.converged[0] or _presses_elsewhere(driver.search, driver.calibration.candidates, y):
+    room = driver.settings.pressing_room
+    if not reached.converged[0] or _presses_elsewhere(driver.search, driver.calibration.candidates, y, room):
         return driver
     centre = Centre(middle, y, reached.state.equality[0], reached.state.lam[0])
     return driver.having(_at(driver, (), centre))
@@ -273,22 +274,22 @@ def is_sparse(problem: Problem, rowwise: RowSolver, settings: Settings) -> bool:
     return rowwise.translates
 
 
-def _presses_elsewhere(problem: Problem, candidates: Candidates, y: Array) -> bool:
+def _presses_elsewhere(problem: Problem, candidates: Candidates, y: Array, room: float) -> bool:
     """Whether a bound is active that is no candidate: an operator there would not know of it."""
     moving = free_variables(problem)
     low, high = np.setdiff1d(moving, candidates.lower), np.setdiff1d(moving, candidates.upper)
-    return bool((y[low] - problem.lower[low] < 1e-7).any() or (problem.upper[high] - y[high] < 1e-7).any())
+    return bool((y[low] - problem.lower[low] < room).any() or (problem.upper[high] - y[high] < room).any())
 
 
 def _priced(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -> Driver:
     """The tau whose answers to labels are least wrong: mean largest violation plus mean relative gap."""
-    calibration, problem = driver.calibration, driver.problem
+    calibration, problem, settings = driver.calibration, driver.problem, driver.settings
     cost = float(np.mean(np.abs(labels.objective)))
-    some = np.arange(min(len(labels.x), calibration.settings.trial_rows))
+    some = np.arange(min(len(labels.x), settings.trial_rows))
     best, best_score = driver, np.inf
-    prices = calibration.settings.prices_of_belief
+    prices = settings.prices_of_belief
     if calibration.switches:
-        prices = (*prices, calibration.settings.switched_price)
+        prices = (*prices, settings.switched_price)
     for tau in prices:
         if tau != calibration.tau and time.monotonic() > deadline(0.25):
             break
@@ -303,11 +304,11 @@ def _priced(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -
         if calibration.switches:  # some rows run away whatever the price: how far says nothing
             score = float(np.mean(~found.converged) + np.mean(np.where(found.converged, gap, 0.0)))
         # A firm belief costs gap, and has to bring many more rows.
-        margin = calibration.settings.switched_margin if tau == calibration.settings.switched_price else 0.0
+        margin = settings.switched_margin if tau == settings.switched_price else 0.0
         if score < best_score - margin:
             best, best_score = tried, score
-        # A large problem has no time for more than one that serves.
-        if score < 1e-6 or (calibration.sparse and found.converged.mean() > 0.9):
+        serves = calibration.sparse and found.converged.mean() > settings.sparse_good_share
+        if score < settings.good_price or serves:
             break
     return best
 
@@ -362,7 +363,7 @@ def _estimated(
     unit = np.eye(problem.n_outputs)
     all_normals = np.concatenate(in_order(-unit[candidates.lower], unit[candidates.upper], normals))
     slack = candidates.slack(problem, y[None], problem.inequalities(x[None], y[None]))[0]
-    touching = np.flatnonzero(slack < 1e-5)
+    touching = np.flatnonzero(slack < settings.touching)
     free = free_variables(problem)
     null, right = split_spaces(jacobian[:, free], settings)
     lam = np.zeros(len(candidates))

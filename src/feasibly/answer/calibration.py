@@ -112,17 +112,13 @@ class Calibration:
         times = (
             f"about {_short(self.row_seconds)} an instance where solving takes {_short(self.solving_seconds)}"
         )
-        if share > _HARDLY:
+        if share > self.settings.hardly_pays:
             return (
                 f"Hard: shared factorisations reach {self.reached:.0%} of such rows, the others are solved one by one; "
                 f"{times}. A proxy hardly pays here: answer='solved' does as well."
             )
-        kind = "Easy" if self.reached > _MOSTLY else "Partly hard"
+        kind = "Easy" if self.reached > self.settings.mostly_reached else "Partly hard"
         return f"{kind}: shared factorisations reach {self.reached:.0%} of such rows; {times}."
-
-
-_HARDLY, _MOSTLY = 0.8, 0.9
-"""A proxy that takes more of the solver's time than the first hardly pays; a problem is easy above the second."""
 
 
 def _short(seconds: float) -> str:

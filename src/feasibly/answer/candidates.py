@@ -74,7 +74,7 @@ class Candidates:
 
 
 def find_candidates(
-    problem: Problem, y: Array, h: Array, reach: float, *, every_bound: bool = False
+    problem: Problem, y: Array, h: Array, reach: float, touching: float, *, every_bound: bool = False
 ) -> Candidates:
     """Constraints that solved instances come near: within `reach` standard deviations of their own slack.
 
@@ -82,13 +82,13 @@ def find_candidates(
         problem: whose constraints.
         y: solved decisions `(labels, n_outputs)`.
         h: inequality values there.
-        reach: see `Settings.candidate_reach`.
+        reach, touching: see `Settings.candidate_reach` and `Settings.touching`.
         every_bound: whether bounds are watched however far labels are from them.
     """
 
     def near(slack: Array) -> NDArray[np.bool_]:
         with np.errstate(invalid="ignore"):
-            return np.asarray(slack.min(axis=0) < reach * slack.std(axis=0) + 1e-5)
+            return np.asarray(slack.min(axis=0) < reach * slack.std(axis=0) + touching)
 
     moving = problem.lower < problem.upper
     low, high = moving & np.isfinite(problem.lower), moving & np.isfinite(problem.upper)

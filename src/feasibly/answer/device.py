@@ -40,10 +40,6 @@ SHARE_OF_MEMORY = 0.35
 ARRAYS_A_ROW = 5
 """How many times a row's numbers (inputs, outputs, multipliers) are held at once while it is stepped: 2.7 on case500,
 where small systems stay in registers."""
-PLAN = (4, 1, 1, 2, 4, 8)
-"""Steps of each pass, on each shared operator in turn. Rows that have converged sit out the later passes, and only
-those that do not settle at once take the rounds of the complementarity problem (see `model.complementarity_wide`). More
-rounds for the last ones brought nothing on case118 and case500, and took a quarter of the time there."""
 PIECE = 1 << 24
 """Bytes of an array that travel at a time; the processor copies several pieces at once."""
 PAGE = 512
@@ -165,7 +161,7 @@ class DeviceProgram:
         for index, operator in enumerate(self._operators):
             held, places = whole, np.arange(width)
             stay = ~converged
-            for number, steps in enumerate(PLAN):
+            for number, steps in enumerate(self._settings.device_steps):
                 left = np.flatnonzero(stay)  # among `places`
                 if not len(left):
                     break

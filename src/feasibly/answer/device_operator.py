@@ -33,8 +33,6 @@ of each factor. On case2000 a product takes 1.3 us instead of 2.9, and answers a
 is no quicker."""
 WHILE_INVERTING = 9
 """How many matrices of an operator's size, in single precision, there have to be room for while it is made."""
-DRAWN = 512
-"""Inputs that tell which bounds answers come near."""
 SHARE_OF_OPERATORS = 0.8
 """Of the device's free memory that this, with the operators there are then, may take."""
 
@@ -115,9 +113,9 @@ def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> D
     if not c.sparse:
         return driver
     low, high = box if box is not None else (c.centres[0].x, c.centres[0].x)
-    x = low + (high - low) * np.random.default_rng(0).random((DRAWN, len(low)))
+    x = low + (high - low) * np.random.default_rng(0).random((c.settings.device_draws, len(low)))
     y = model.predict(x).mean
-    slack = c.candidates.slack(search, y, np.zeros((DRAWN, search.n_inequalities)))
+    slack = c.candidates.slack(search, y, np.zeros((len(x), search.n_inequalities)))
     errors = driver.covariance.variance
     off = np.concatenate(
         in_order(
@@ -126,7 +124,9 @@ def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> D
     )
     # Of case2000's 4941 candidates 761 are kept, and of 192 rows none meets another. Without the belief's errors, one
     # row in six did.
-    near = slack.min(axis=0) < c.settings.sparse_reach * np.sqrt(slack.var(axis=0) + off) + 1e-5
+    near = (
+        slack.min(axis=0) < c.settings.sparse_reach * np.sqrt(slack.var(axis=0) + off) + c.settings.touching
+    )
     near[c.candidates.bounds :] = True
     kept = np.flatnonzero(near | c.base | np.any([centre.lam > 0.0 for centre in c.centres], axis=0))
     parts = c.candidates.split(np.isin(np.arange(len(c.candidates)), kept))
@@ -162,7 +162,9 @@ def _inverse_there(driver: Driver, index: int) -> DeviceInverse:
     blocks, response, gram, regular = _invert(
         jacobian, normals, metric, precision, low, high, s.curvature_floor
     )
-    if not float(regular) > 1e-9:  # equalities that repeat one another: by singular values, on the processor
+    if (
+        not float(regular) > s.rank_tolerance
+    ):  # equalities that repeat one another: by singular values, on the processor
         dense = np.diag(precision / c.weight)
         plain = build_operator(
             search, Saved(system), c.centres[index], candidates, c.base, dense, c.weight, c.trust, s

@@ -151,7 +151,7 @@ class Timed(NamedTuple):
 def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: float) -> Timed:
     """The same rows from each start, so that what one row happens to cost counts alike for all of them."""
     s, rowwise = driver.settings, driver.rowwise
-    until = min(until, time.monotonic() + rowwise.ready_seconds + 4.0 * s.timed_seconds)
+    until = min(until, time.monotonic() + rowwise.ready_seconds + s.timed_patience * s.timed_seconds)
     at_once = time.monotonic() + rowwise.ready_seconds < until and rowwise.batch is not None
     fewest, most = s.timed_together if at_once else s.timed_solves
     count = min(int(np.clip(s.timed_seconds / max(usual, 1e-9), fewest, most)), len(x))

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from feasibly.answer.driver import Driver
 from feasibly.answer.program import conditioned_program
 from feasibly.answer.record import Answer
+from feasibly.answer.settings import Settings
 from feasibly.model.belief import Model
 from feasibly.precision import called_back
 from feasibly.problem._fixed import moving_bounds
@@ -33,20 +34,13 @@ from feasibly.quick import quick
 
 Array = NDArray[np.float64]
 
-PRESSES = 1e-6
-"""A multiplier above this share of the row's largest one presses. What an interior-point method leaves on bounds that
-do not is up to 5e-7 of it on 500 buses, where the smallest that does is at 6e-6."""
-CORNER = 1e-10
-"""Keeps the system solvable where constraints that press depend on each other, or outputs can stand in for each other
-(two generators at one bus): of all ways to move it is then the shortest one. A step of refinement takes it out
-elsewhere."""
-
 
 def answer_function(
     problem: Problem,
     answer: Callable[[Array], Answer],
     programs: Programs | None = None,
     *,
+    settings: Settings,
     solve: bool = True,
 ) -> Callable[[Any], Any]:
     """From one input `(n_inputs,)` to its answer `(n_outputs,)`, for use inside programs in JAX and float64.
@@ -55,6 +49,7 @@ def answer_function(
         problem: what is answered.
         answer: for whole batches, outside the traced program.
         programs: the same inside it. Without them every answer is found outside.
+        settings: numbers of the method.
         solve: what becomes of rows that the program does not reach: whether `answer` finds them, or they are NaN.
     """
     n, ni = problem.n_outputs, problem.n_inequalities
@@ -113,7 +108,7 @@ def answer_function(
     def moved(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
         (x,), (along,) = primals, tangents
         found = inside(x, settled)
-        return found[0] if resting is settled else outputs(x), move(problem, x, found, along)
+        return found[0] if resting is settled else outputs(x), move(problem, x, found, along, settings)
 
     def function(x: Any) -> Any:
         if jax.dtypes.canonicalize_dtype(np.float64) != np.dtype(np.float64):
@@ -178,7 +173,7 @@ def programs(driver: Driver, model: Model, which: str) -> Programs | None:
     return Programs(settled if which == "polished" else one(False), settled)
 
 
-def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any) -> Any:
+def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any, settings: Settings) -> Any:
     """How the outputs move when the input moves along `along`: linear in it, so that it can be transposed."""
     y, nu, order, mu, at_lower, at_upper = found
     rows = order.astype(jnp.int32)
@@ -196,9 +191,10 @@ def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any) -> Any:
     slope = quick(jax.grad(lagrangian, argnums=1))
     both = quick(lambda x, y: jnp.concatenate(constraints(x, y)))
     largest = jnp.max(jnp.abs(jnp.concatenate([nu, mu, at_lower, at_upper])), initial=1e-300)
-    presses = mu > PRESSES * largest
+    least, corner_ = settings.presses * largest, settings.corner
+    presses = mu > least
     low, high = problem.limits.at(x)
-    held = (at_lower > PRESSES * largest) | (at_upper > PRESSES * largest) | (low >= high)
+    held = (at_lower > least) | (at_upper > least) | (low >= high)
     kept = jnp.concatenate([jnp.ones(ne, dtype=bool), presses])
 
     # Outputs on a bound go where it goes; this moves the rest of the system.
@@ -214,8 +210,8 @@ def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any) -> Any:
     normals = normals * free[None] * kept[:, None]
     corner = jnp.diag(jnp.where(kept, 0.0, -1.0))
     system = jnp.block([[hessian, normals.T], [normals, corner]])
-    stiff = CORNER * jnp.maximum(jnp.max(jnp.abs(hessian), initial=0.0), 1.0)
-    damped = system + jnp.diag(jnp.concatenate([jnp.full(n, stiff), jnp.full(ne + ni, -CORNER)]))
+    stiff = corner_ * jnp.maximum(jnp.max(jnp.abs(hessian), initial=0.0), 1.0)
+    damped = system + jnp.diag(jnp.concatenate([jnp.full(n, stiff), jnp.full(ne + ni, -corner_)]))
     right = -jnp.concatenate([pull * free, shift * kept])
     factors = jax.scipy.linalg.lu_factor(jax.lax.stop_gradient(damped))
     step = jax.scipy.linalg.lu_solve(factors, right)
@@ -223,7 +219,7 @@ def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any) -> Any:
     return step[:n] * free + ends
 
 
-def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any) -> Array:
+def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any, settings: Settings) -> Array:
     """How each answer moves along the columns of `directions`: `(rows, n_outputs, k)`; NaN for rows without an answer.
 
     One sparse factorisation a row.
@@ -237,9 +233,9 @@ def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any) 
     assert duals is not None
     low, high = problem.bounds(x)
     for row in np.flatnonzero(duals.known & np.isfinite(answer.y).all(axis=1)):
-        at = _pressing(duals.take(row))
+        at = _pressing(duals.take(row), settings)
         # On a bound that presses to the last bit: the pull of one is its multiplier by its slack.
-        least = PRESSES * max(
+        least = settings.presses * max(
             float(np.max(np.abs(part), initial=0.0)) for part in (at.equality, at.lower, at.upper)
         )
         y = np.where(at.lower > least, low[row], np.where(at.upper > least, high[row], answer.y[row]))
@@ -247,10 +243,11 @@ def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any) 
     return moved
 
 
-def _pressing(row: Duals) -> Duals:
+def _pressing(row: Duals, settings: Settings) -> Duals:
     """Multipliers of what presses; the rest is slack, however little room it has."""
     parts = (row.equality, row.inequality, row.lower, row.upper)
-    least = PRESSES * max(float(np.max(np.abs(part), initial=0.0)) for part in parts)
-    little = CORNER * least / PRESSES  # outputs that can stand in for each other move, but not without end
+    least = settings.presses * max(float(np.max(np.abs(part), initial=0.0)) for part in parts)
+    # Outputs that can stand in for each other move, but not without end.
+    little = settings.corner * least / settings.presses
     inequality, lower, upper = (np.where(part > least, part, 0.0) for part in parts[1:])
     return Duals(row.equality, inequality, np.maximum(lower, little), np.maximum(upper, little))

@@ -19,6 +19,7 @@ from feasibly.answer.progress import Found
 from feasibly.answer.range import Leverage
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.answer.schedule import CONDITIONED, POLISHED, ROW_BY_ROW, Level
+from feasibly.answer.settings import Settings
 from feasibly.answer.step import State
 from feasibly.model.belief import Belief, Model
 from feasibly.precision import double
@@ -30,7 +31,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 ANSWERS = ("mean", "svp", "conditioned", "polished", "solved", "auto")
-TOLERANCE = 1e-6
+TOLERANCE = Settings.feasibility_tolerance
+"""What an answer may break a constraint by, unless told otherwise."""
 WORTH_KEEPING = 5.0
 """A belief that took so many seconds is kept for the next question about the same inputs."""
 LARGEST_KEPT = 20_000_000

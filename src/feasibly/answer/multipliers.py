@@ -21,12 +21,6 @@ from feasibly.problem.point import Duals, Point
 
 Array = NDArray[np.float64]
 
-STATIONARY = 1e-6
-"""The largest entry of the Lagrangian's gradient, relative to the row's largest multiplier, of multipliers that serve.
-Their own error is larger by the condition of the system: at 1e-6, 1e-5 of the largest on the grids measured."""
-FEASIBLE = 1e-6
-"""And the largest violation of a constraint at the point they belong to, per unit."""
-
 
 def refine(
     driver: Driver, x: Array, state: State, rows: NDArray[np.bool_], known: Mapping[int, Duals] | None = None
@@ -46,7 +40,8 @@ def refine(
         point.duals.put(row, own)
     wrong = np.where(rows, errors(driver, x, point), 0.0)
     wrong[list(known or {})] = 0.0
-    plan = (Pass(4, s.thorough_rounds), Pass(8, s.thorough_rounds), Pass(16, s.patient_rounds))
+    *first, last = s.multiplier_steps
+    plan = (*(Pass(steps, s.thorough_rounds) for steps in first), Pass(last, s.patient_rounds))
     for index in range(len(driver.calibration.centres)):
         left = np.flatnonzero(~(wrong <= 1.0))
         at = state.take(left)
@@ -61,7 +56,7 @@ def refine(
             better = now < wrong[left]
             point.put(left[better], tried.take(better))
             wrong[left[better]] = now[better]
-            stay = ~(now <= 1.0) & (now < 1e6)
+            stay = ~(now <= 1.0) & (now < s.multiplier_hopeless)
             left, at = left[stay], at.take(stay)
     left = np.flatnonzero(~(wrong <= 1.0))
     if len(left) and driver.rowwise.available:
@@ -72,11 +67,12 @@ def refine(
 
 def errors(driver: Driver, x: Array, point: Point) -> Array:
     """How far each point is from optimality, in units of what serves: stationarity and feasibility, the larger."""
-    problem, duals = driver.problem, point.duals
+    problem, duals, s = driver.problem, point.duals, driver.settings
     with np.errstate(invalid="ignore"):
         slope = np.abs(stationarity(problem, x, point.y, duals)).max(axis=1, initial=0.0)
         largest = np.max([np.abs(part).max(axis=1, initial=0.0) for part in point.parts[1:]], axis=0)
         off = np.maximum(
-            slope / np.maximum(largest, 1e-12) / STATIONARY, driver.violation(x, point.y) / FEASIBLE
+            slope / np.maximum(largest, 1e-12) / s.multiplier_stationarity,
+            driver.violation(x, point.y) / s.multiplier_feasibility,
         )
     return np.asarray(np.where(np.isfinite(off), off, np.inf))

@@ -238,12 +238,12 @@ def split_spaces(jacobian: Array, settings: Settings) -> tuple[Array, Array]:
             return found
     full, triangle = scipy.linalg.qr(jacobian.T, mode="full")
     diagonal = np.abs(np.diag(triangle))
-    if rows <= columns and diagonal.min() > 1e-9 * diagonal.max():
+    if rows <= columns and diagonal.min() > settings.rank_tolerance * diagonal.max():
         right = scipy.linalg.solve_triangular(triangle[:rows], full[:, :rows].T).T
         return full[:, rows:], right
     # Equalities that repeat one another: rank by singular values.
     left, values, across = np.linalg.svd(jacobian)
-    rank = int(np.sum(values > 1e-9 * values[0]))
+    rank = int(np.sum(values > settings.rank_tolerance * values[0]))
     right = across[:rank].T @ (left[:, :rank] / values[:rank]).T
     return across[rank:].T, right
 

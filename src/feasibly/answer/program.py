@@ -20,13 +20,6 @@ from feasibly.answer.step import Carry, State, make_pieces, take_step
 from feasibly.model.belief import Model
 from feasibly.problem.errors import FeasiblyError
 
-STEPS = 28
-"""At most so many, as `predict` takes for a few rows; most batches come to rest in fewer than ten."""
-SETTLING = 40
-"""Steps without the pull towards the belief, at most, for those who want multipliers or derivatives."""
-SETTLED = 1e-9
-"""A row that a step moves by less than this, relative to its largest decision and multiplier, has settled."""
-
 
 class Rested(NamedTuple):
     """Where rows came to rest, rows last."""
@@ -86,9 +79,10 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
             state = State(
                 *(jnp.where(still, old, new) for old, new in zip(carry.state, moved.state, strict=True))
             )
-            rests = (
-                broken(inverse, x, carry.state.y) < 1.0 if proximal else _shift(carry.state, state) < SETTLED
-            )
+            if proximal:
+                rests = broken(inverse, x, carry.state.y) < 1.0
+            else:
+                rests = _shift(carry.state, state) < settings.program_settled
             return moved._replace(state=state), still | rests
 
         def unfinished(at: tuple[Carry, Any]) -> Any:
@@ -108,9 +102,10 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
         begin = State(mean, equality.T, jnp.maximum(lam, 0.0).T, active)
 
         def on(found: Rested, inverse: DenseInverse) -> tuple[Rested, None]:
-            tried = sweep(inverse, x.T, mean, begin, found.off < 1.0, True, STEPS)
+            tried = sweep(inverse, x.T, mean, begin, found.off < 1.0, True, settings.program_steps)
             if optimal:
-                tried = sweep(inverse, x.T, mean, tried.state, tried.off >= 1.0, False, SETTLING)
+                most = settings.program_settling
+                tried = sweep(inverse, x.T, mean, tried.state, tried.off >= 1.0, False, most)
             better = ~(found.off < 1.0) & (tried.off < found.off)
             return _choose(better, tried, found), None
 

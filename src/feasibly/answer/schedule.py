@@ -108,18 +108,14 @@ def passes(settings: Settings, rows: int, level: Level) -> tuple[Pass, ...]:
     quick, thorough, patient = settings.quick_rounds, settings.thorough_rounds, settings.patient_rounds
     last = Pass(settings.last_steps, patient)
     if level.probe:
-        return (Pass(2, thorough),) * settings.settling_passes
+        return (Pass(settings.settling_steps, thorough),) * settings.settling_passes
     if level.steps:
         return (Pass(level.steps, thorough),)
     if rows <= settings.few_rows:
-        return Pass(12, thorough), last
+        return Pass(settings.few_steps, thorough), last
     if level.start is Start.FOUND:
-        # Two steps are the least that tell what further ones would change.
-        return Pass(2, thorough), Pass(2, thorough), Pass(4, thorough), Pass(8, thorough), last
+        return *(Pass(steps, thorough) for steps in settings.found_steps), last
     first = Pass(settings.first_steps, quick)
-    later: tuple[Pass, ...]
-    if level.mode is Mode.PROXIMAL:
-        later = Pass(1, thorough), Pass(1, thorough), Pass(2, thorough)
-    else:
-        later = (Pass(2, thorough),) * 4 + (Pass(4, thorough),)
-    return first, *later, Pass(4, patient), last
+    then = settings.later_steps if level.mode is Mode.PROXIMAL else settings.optimal_steps
+    later = (Pass(steps, thorough) for steps in then)
+    return first, *later, Pass(settings.patient_steps, patient), last

@@ -15,7 +15,19 @@ from feasibly.model.settings import ComplementaritySettings
 from feasibly.solve.settings import SolverSettings
 
 
-@record("settings", retired=("unusual",), added=("solver", "complementarity"))
+@record(
+    "settings",
+    retired=("unusual",),
+    added=(
+        "solver", "complementarity", "slowest_contraction", "settling_steps", "multiplier_stationarity",
+        "multiplier_feasibility", "multiplier_steps", "multiplier_hopeless", "rank_tolerance", "unchanged",
+        "sparse_regularisation", "sparse_shifts", "sparse_columns", "sparse_rounding", "sparse_looks", "sparse_settled",
+        "sparse_furthest", "later_steps", "optimal_steps", "patient_steps", "found_steps", "few_steps", "device_steps",
+        "device_draws", "program_steps", "program_settling", "program_settled", "presses", "corner", "touching",
+        "active_spread", "active_share", "typical_share", "usually", "pressing_room", "good_price", "sparse_good_share",
+        "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
+    ),
+)  # fmt: skip
 @dataclass(frozen=True)
 class Settings:
     """How rows are iterated, when they count as converged, and when they are handed on."""
@@ -40,6 +52,9 @@ class Settings:
     """In optimal mode: what all further steps would change the cost by, as a share, extrapolated from the last two
     changes. A slow iteration changes little in each step and much in all of them."""
 
+    slowest_contraction: float = 0.999
+    """The slowest contraction that is extrapolated; nearer to one, two changes say nothing about the rest."""
+
     probe_steps: int = 3
     """Steps in optimal mode that show whether a feasible answer can gain anything."""
     probe_tolerance: float = 1e-7
@@ -50,9 +65,22 @@ class Settings:
     changes of 1e-10, from equalities that are still settling, say nothing about it. Were the rate 0.999, the gap would
     still be below 1e-4 per cent."""
 
+    settling_steps: int = 2
+    """Steps of a pass in optimal mode after that: two are the least that tell what further ones would change."""
     settling_passes: int = 2
-    """Passes of two steps in optimal mode for feasible rows that the probe has not confirmed. They settle all of them
-    on case30_as (one row in twenty) and none on case24_ieee_rts, where more would not either."""
+    """So many of those passes for feasible rows that the probe has not confirmed. They settle all of them on case30_as
+    (one row in twenty) and none on case24_ieee_rts, where more would not either."""
+
+    multiplier_stationarity: float = 1e-6
+    """The largest entry of the Lagrangian's gradient, relative to the row's largest multiplier, of multipliers that
+    serve. Their own error is larger by the condition of the system: at 1e-6, 1e-5 of the largest on the grids
+    measured."""
+    multiplier_feasibility: float = 1e-6
+    """And the largest violation of a constraint at the point they belong to, per unit."""
+    multiplier_steps: tuple[int, ...] = (4, 8, 16)
+    """Steps of each pass in optimal mode towards them, the last with patient rounds."""
+    multiplier_hopeless: float = 1e6
+    """A row that is still so many times further off after a pass is left to the row-wise solver."""
 
     # ---- the operator ----------------------------------------------------------------------------------
 
@@ -61,6 +89,10 @@ class Settings:
     curvature_floor: float = 1e-8
     """Eigenvalues of the reduced Hessian below this share of the largest are raised to it: a metric must be convex.
     1e-6 instead doubled the iterations on a congested grid."""
+    rank_tolerance: float = 1e-9
+    """Equalities whose part of their own is a smaller share of the largest repeat others."""
+    unchanged: float = 1e-12
+    """A derivative that changes by less when an element is out of service has not changed."""
     large: int = 1000
     """More free variables than this: the equalities are factored as a sparse matrix and products are in single
     precision, which is all that is kept of them."""
@@ -78,7 +110,27 @@ class Settings:
     trust_far: float = 0.3
     """The longest step where one label alone is known, and nothing of how far variables move."""
 
-    # ---- the complementarity problem -------------------------------------------------------------------
+    # ---- sparse operators ------------------------------------------------------------------------------
+
+    sparse_regularisation: float = 1e-10
+    """On the diagonal of the multipliers' blocks, of a system scaled to one: constraints that repeat one another leave
+    it regular, and no digit that a step has is lost."""
+    sparse_shifts: tuple[float, float, float] = (1e-6, 10.0, 1e6)
+    """The first shift of a Hessian that does not curve upwards on the usual constraints, what it is multiplied by until
+    it does, and the last; times the belief's curvature."""
+    sparse_columns: int = 1024
+    """Columns of the inverse that are kept: 32 rows of case2000 need 63. Where rows need more, no set is settling."""
+    sparse_rounding: float = 1e-9
+    """Slacks, and multipliers relative to the largest, that are not negative beyond this are not negative."""
+    sparse_looks: int = 3
+    """Times that a step looks for further places where a row's active set differs from the usual one."""
+    sparse_settled: int = 6
+    """Steps of a pass after which active sets hardly change, and two steps tell where the next would lead."""
+    sparse_furthest: tuple[float, float] = (-30.0, 0.9)
+    """How far a line through the last two steps is followed: onwards, and backwards. Of case2869_pegase's rows that had
+    not converged after 90 steps for contracting by 5 % each, or going back and forth, half had after 20."""
+
+    # ---- rounds of the complementarity problem ---------------------------------------------------------
 
     quick_rounds: tuple[int, int] = (4, 2)
     """Soft and hard rounds of the first steps: the next step goes on from where they end, and the last row of a batch
@@ -95,6 +147,14 @@ class Settings:
 
     first_steps: int = 4
     """Steps of the first pass over all rows: 59 % of case118's rows have converged then."""
+    later_steps: tuple[int, ...] = (1, 1, 2)
+    """Of the passes after that: rows that have converged sit out the later ones."""
+    optimal_steps: tuple[int, ...] = (2, 2, 2, 2, 4)
+    """The same in optimal mode: two steps are the least that tell what further ones would change."""
+    patient_steps: int = 4
+    """Of the last but one, the first with patient rounds."""
+    found_steps: tuple[int, ...] = (2, 2, 4, 8)
+    """Of all passes but the last over rows that start from what was found before."""
     last_steps: int = 16
     """Steps of the last pass, over the few rows that are left."""
     sparse_last_steps: int = 64
@@ -103,6 +163,21 @@ class Settings:
     few_rows: int = 16
     """For so few rows, a program of the smallest width, a call costs more than the steps that rows at rest sit out: two
     long passes instead of many short ones (16 rows of case118: 13 ms instead of 19)."""
+    few_steps: int = 12
+    """Steps of the first of those."""
+    device_steps: tuple[int, ...] = (4, 1, 1, 2, 4, 8)
+    """Steps of each pass on an accelerator, on each shared operator in turn. Rows that have converged sit out the later
+    passes, and only those that do not settle at once take the rounds of the complementarity problem. More rounds for
+    the last ones brought nothing on case118 and case500, and took a quarter of the time there."""
+    device_draws: int = 512
+    """Inputs drawn there to see which bounds answers come near, where all of them are watched here."""
+    program_steps: int = 28
+    """At most so many in a program without a solver, as many as few rows take here; most batches come to rest in fewer
+    than ten."""
+    program_settling: int = 40
+    """Steps there without the pull towards the belief, at most, for those who want multipliers or derivatives."""
+    program_settled: float = 1e-9
+    """A row there that a step moves by less than this, relative to its largest decision and multiplier, has settled."""
     hopeless: tuple[float, float] = (1e7, 2e6)
     """A row whose largest violation is still so many times its tolerance after the first pass, or after a later one, is
     handed on: of the rows that converge, hardly one is. Rows without a solution are, and each of them takes longer
@@ -123,6 +198,16 @@ class Settings:
     few steps in its own metric show nothing. Usual rows are below 0.5; of those between one and four, with one label of
     case118, two in a hundred were 5e-4 and 2e-3 % above."""
 
+    # ---- derivatives of answers ------------------------------------------------------------------------
+
+    presses: float = 1e-6
+    """A multiplier above this share of the row's largest one presses. What an interior-point method leaves on bounds
+    that do not is up to 5e-7 of it on 500 buses, where the smallest that does is at 6e-6."""
+    corner: float = 1e-10
+    """Keeps the system solvable where constraints that press depend on each other, or outputs can stand in for each
+    other (two generators at one bus): of all ways to move it is then the shortest one. A step of refinement takes it
+    out elsewhere."""
+
     # ---- calibration -----------------------------------------------------------------------------------
 
     candidate_reach: float = 2.0
@@ -131,6 +216,21 @@ class Settings:
     sparse_reach: float = 4.0
     """The same where operators are sparse: labels are few there, and a watched constraint costs next to nothing. Bounds
     are all watched: two in sixteen of case2869_pegase's rows broke one that no label was near."""
+    touching: float = 1e-5
+    """Less room than this, whatever the spread, is none: such a constraint is watched, and may have a multiplier where
+    labels came without."""
+    active_spread: float = 0.1
+    """A multiplier counts as active above this share of its own standard deviation,"""
+    active_share: float = 1e-5
+    """and above this share of what is typical: what an interior-point method leaves on others is below."""
+    typical_share: float = 0.99
+    """Typical is what this share of the largest multipliers stay below: one price in a hundred may be beyond all
+    measure, as one of case9241_pegase's is, a thousand times the others."""
+    usually: float = 0.5
+    """A constraint that is active for more than this share of the labels is in the usual active set."""
+    pressing_room: float = 1e-7
+    """A bound with less room than this that is not watched forbids a centre: an operator there would not know of
+    it."""
     prices_of_belief: tuple[float, ...] = (1e10, 1e9, 1e7)
     """tau, the likeliest first: how much a unit of relative cost outweighs the belief. Larger ones gain cost and take
     more steps: 1e10 leaves 2e-5 % in 5.7 steps on case57, 1e12 9e-8 % in 7.6."""
@@ -140,6 +240,12 @@ class Settings:
     switched_margin: float = 0.1
     """By how large a share of the labels more have to converge with it: without costs that vary it brings none, and the
     mean gap of case57 rises from 9e-7 to 6e-5 %."""
+    good_price: float = 1e-6
+    """A tau whose answers are off by less than this (mean largest violation plus mean relative gap) is taken without
+    trying others."""
+    sparse_good_share: float = 0.9
+    """The same where operators are sparse and this share of the labels converges: there is no time for more than one
+    that serves."""
     most_operators: int = 6
     """At most so many shared operators."""
     worthwhile_operator: float = 0.02
@@ -165,6 +271,8 @@ class Settings:
     """The same where rows are solved many at once, and within"""
     timed_seconds: float = 2.0
     """so many seconds' worth."""
+    timed_patience: float = 4.0
+    """Nothing that is timed may take longer than so many times that."""
     local_optimum: float = 1e-6
     """A cost that is higher by more than this share belongs to another local optimum."""
     timed_outputs: int = 3000
@@ -173,3 +281,18 @@ class Settings:
     """Labels that tell a large problem's usual active set."""
     trial_rows: int = 128
     """Labels that tau is chosen on."""
+    hardly_pays: float = 0.8
+    """A proxy that takes more of the solver's time than this hardly pays, and is said not to."""
+    mostly_reached: float = 0.9
+    """A problem of whose rows shared operators reach more than this is said to be easy."""
+
+    # ---- from few labels to enough ---------------------------------------------------------------------
+
+    enough_labels: int = 8
+    """As many labels as this say by themselves which constraints to watch."""
+    unsure: float = 0.1
+    """Standard deviation of a belief that rests on one point: it only keeps the iteration from wandering."""
+    first_touching: float = 1e-6
+    """A constraint with less room than this is active at the label."""
+    first_reach: float = 3.0
+    """Constraints are watched that the plain linear response comes within so many standard deviations of."""

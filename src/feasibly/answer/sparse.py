@@ -32,20 +32,13 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-REGULARISATION = 1e-10
-"""On the diagonal of the multipliers' blocks, of a system scaled to one: constraints that repeat one another leave it
-regular, and no digit that a step has is lost."""
-MOST_COLUMNS = 1024
-"""Columns of the inverse that are kept: 32 rows of case2000 need 63. Where rows need more, no set is settling."""
-SHIFTS = 1e-6, 10.0, 1e6
-"""The first shift of a Hessian that does not curve upwards on the usual constraints, what it is multiplied by until it
-does, and the last; times the belief's curvature."""
-
 
 class Flips:
     """Columns of the inverse for the places where some row's active set differed from the usual one."""
 
-    def __init__(self, size: int, candidates: int) -> None:
+    def __init__(self, size: int, candidates: int, most: int) -> None:
+        self.most = most
+        """So many columns are kept."""
         self.place = np.full(candidates, -1)
         """Where a candidate's column is; -1 where there is none."""
         self.which: Ints = np.zeros(0, dtype=np.int64)
@@ -117,9 +110,9 @@ class SparseOperator:
         new = np.unique(which[self.flips.place[which] < 0])
         if not len(new):
             return
-        if len(self.flips.which) + len(new) > MOST_COLUMNS:
+        if len(self.flips.which) + len(new) > self.flips.most:
             self.flips.forget()
-            new = np.unique(which)[:MOST_COLUMNS]
+            new = np.unique(which)[: self.flips.most]
         total, before = self.rows
         right = np.zeros((total, len(new)))
         outside = ~self.base[new]
@@ -164,7 +157,7 @@ def build_sparse_operator(
         variance: of the belief about each output.
         weight: `c / tau`, the belief's worth in units of cost.
         trust: the longest step of each output.
-        settings: floors.
+        settings: floors, and what keeps the system regular.
     """
     free = np.flatnonzero(problem.lower < problem.upper)
     hessian = system.hessian.matrix[free][:, free]
@@ -176,30 +169,30 @@ def build_sparse_operator(
     )
     precision = weight / (variance[free] + settings.belief_floor**2)
     usual = normals[np.flatnonzero(base)]
-    first, factor, last = SHIFTS
-    shift = 0.0
+    first, factor, last = settings.sparse_shifts
+    shift, regular = 0.0, settings.sparse_regularisation
     while True:
         metric = hessian + scipy.sparse.diags(precision * (1.0 + shift))
-        matrix, scale = _scaled(metric, jacobian, usual)
+        matrix, scale = _scaled(metric, jacobian, usual, regular)
         if shift > last or _curves_up(matrix, jacobian.shape[0] + usual.shape[0]):
             break
         shift = max(first, factor * shift)
     # As a share of how far a unit of their multiplier moves candidates.
-    softness = settings.complementarity.soft * spread_of(metric, jacobian, normals)
-    matrix, scale = _scaled(metric, jacobian, usual, softness[base])
+    softness = settings.complementarity.soft * spread_of(metric, jacobian, normals, regular)
+    matrix, scale = _scaled(metric, jacobian, usual, regular, softness[base])
     factors = scipy.sparse.linalg.splu(matrix)
     std = np.zeros(problem.n_outputs)
     std[free] = np.sqrt(variance[free])
-    flips = Flips(len(scale), len(candidates))
+    flips = Flips(len(scale), len(candidates), settings.sparse_columns)
     return SparseOperator(
         centre, candidates, free, np.asarray(base), normals, normals.T.tocsc(), precision, trust[free], scale, matrix,
         factors, softness, flips, std,
     )  # fmt: skip
 
 
-def spread_of(metric: Any, jacobian: Any, normals: Any) -> Array:
+def spread_of(metric: Any, jacobian: Any, normals: Any, regularisation: float) -> Array:
     """The diagonal of `A G A'`: how far a unit of each candidate's multiplier moves it, no other being active."""
-    matrix, scale = _scaled(metric, jacobian, normals[:0])
+    matrix, scale = _scaled(metric, jacobian, normals[:0], regularisation)
     factors = scipy.sparse.linalg.splu(matrix)
     n = metric.shape[0]
     found = []
@@ -211,7 +204,9 @@ def spread_of(metric: Any, jacobian: Any, normals: Any) -> Array:
     return np.maximum(np.concatenate([np.zeros(0), *found]), 0.0)
 
 
-def _scaled(metric: Any, jacobian: Any, usual: Any, softness: Array | None = None) -> tuple[Any, Array]:
+def _scaled(
+    metric: Any, jacobian: Any, usual: Any, regularisation: float, softness: Array | None = None
+) -> tuple[Any, Array]:
     """The system with rows and columns scaled to one, and by what."""
     corner_ = None if softness is None else -scipy.sparse.diags(softness)
     blocks = [[metric, jacobian.T, usual.T], [jacobian, None, None], [usual, None, corner_]]
@@ -223,7 +218,7 @@ def _scaled(metric: Any, jacobian: Any, usual: Any, softness: Array | None = Non
         across = scipy.sparse.diags(1.0 / largest)
         matrix = across @ matrix @ across
     corner = np.zeros(len(scale))
-    corner[metric.shape[0] :] = -REGULARISATION
+    corner[metric.shape[0] :] = -regularisation
     return (matrix + scipy.sparse.diags(corner)).tocsc(), scale
 
 

@@ -14,7 +14,7 @@ from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
-from feasibly.answer.step import SLOWEST, Residuals, State
+from feasibly.answer.step import Residuals, State
 from feasibly.arrays import padded
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -25,15 +25,6 @@ Mask = NDArray[np.bool_]
 
 WIDTHS = (1, 8, 32)
 """Batch sizes that are compiled. Wider ones gain nothing: the factors, not the calls, take the time."""
-ROUNDING = 1e-9
-"""Slacks, and multipliers relative to the largest, that are not negative beyond this are not negative."""
-LOOKS = 3
-"""Times that a step looks for further places where a row's active set differs from the usual one."""
-SETTLED = 6
-"""Steps of a pass after which active sets hardly change, and two steps tell where the next would lead."""
-FURTHEST = -30.0, 0.9
-"""How far a line through the last two steps is followed: onwards, and backwards. Of case2869_pegase's rows that had not
-converged after 90 steps for contracting by 5 % each, or going back and forth, half had after 20."""
 
 
 class SparseIteration:
@@ -103,15 +94,15 @@ class SparseIteration:
             share = 1.0 / np.maximum(np.max(np.abs(d) / operator.trust, axis=1), 1.0)[:, None]
             point = [y[:, free], nu, lam]
             moves = [share * d, share * step[len(free) : operator.rows[1]].T, share * (found - lam)]
-            further = (
-                _extrapolated(point, moves, before_last, operator.precision) if number >= SETTLED else moves
-            )
+            further = moves
+            if number >= s.sparse_settled:
+                further = _extrapolated(point, moves, before_last, operator.precision, s.sparse_furthest)
             before_last = point, moves
             y[:, free], nu, lam = (part + move for part, move in zip(point, further, strict=True))
             lam = np.maximum(lam, 0.0)
         cost, g, a, _ = self._look(operator, x, y, nu, lam)
         change, previous = _relative(cost, costs[0]), _relative(costs[0], costs[1])
-        ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, SLOWEST)
+        ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, s.slowest_contraction)
         remaining = np.where(np.isfinite(costs[1]), change * ratio / (1.0 - ratio), np.inf)
         return State(y, nu, lam, active), Residuals(_worst(g), _worst(np.maximum(a, 0.0)), change, remaining)
 
@@ -145,8 +136,8 @@ class SparseIteration:
         first = operator.values(a.T, lam.T, step).T
         # Multipliers are prices, slacks are not: each has its own idea of nothing.
         prices = np.abs(first[:, base]).max(axis=1, initial=0.0)[:, None]
-        nothing = ROUNDING * np.where(base, 1.0 + prices, 1.0)
-        for _ in range(LOOKS):
+        nothing = self._settings.sparse_rounding * np.where(base, 1.0 + prices, 1.0)
+        for _ in range(self._settings.sparse_looks):
             amounts = np.zeros_like(lam)
             operator.know(np.flatnonzero(flipped.any(axis=0)))
             known = operator.flips.which
@@ -172,6 +163,7 @@ def _extrapolated(
     moves: list[Array],
     earlier: tuple[list[Array], list[Array]] | None,
     weight: Array,
+    furthest: tuple[float, float],
 ) -> list[Array]:
     """The moves to where this step and the last one, taken as a line, point: Anderson's acceleration of depth one.
 
@@ -184,7 +176,7 @@ def _extrapolated(
     along = np.sum(moves[0] * turned * weight, axis=1) / np.maximum(
         np.sum(turned**2 * weight, axis=1), 1e-300
     )
-    along = np.clip(along, *FURTHEST)[:, None]
+    along = np.clip(along, *furthest)[:, None]
     return [
         move - along * ((now - then) + (move - last))
         for now, move, then, last in zip(point, moves, *earlier, strict=True)
@@ -203,7 +195,7 @@ def settle(matrix: Array, first: Array, flipped: Mask, rounds: int, settings: Se
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(matrix)), 1e-300))
     scaled = matrix * scale[:, None] * scale
     start = first * scale
-    tolerance = ROUNDING * (1.0 + np.max(np.abs(start), axis=1, keepdims=True))
+    tolerance = settings.sparse_rounding * (1.0 + np.max(np.abs(start), axis=1, keepdims=True))
     patient, hard = settings.complementarity.patience, settings.complementarity.hard
     fewest, patience = np.full(rows, size + 1), np.full(rows, patient)
     flipped, amounts = flipped.copy(), np.zeros((rows, size))

@@ -28,9 +28,6 @@ Array = NDArray[np.float64]
 BUCKETS = (1, 16, 256)
 """Batch sizes that are ever compiled, which takes seconds each."""
 
-SLOWEST = 0.999
-"""The slowest contraction that is extrapolated; nearer to one, two changes say nothing about the rest."""
-
 
 class State(NamedTuple):
     """Where each row stands: decisions, multipliers of equalities and candidates, and the active set among those."""
@@ -280,7 +277,7 @@ def _compile(
         cost, g, h = jax.lax.optimization_barrier(pieces.values(x, state.y))
         before, earlier = last.costs
         change, previous = _relative(cost, before), _relative(before, earlier)
-        ratio = jnp.clip(change / jnp.maximum(previous, 1e-300), 0.0, SLOWEST)
+        ratio = jnp.clip(change / jnp.maximum(previous, 1e-300), 0.0, settings.slowest_contraction)
         # One step alone says nothing about the next.
         remaining = jnp.where(jnp.isfinite(earlier), change * ratio / (1.0 - ratio), jnp.inf)
         worst = _worst(jnp.maximum(pieces.violations(inverse, x, state.y, h), 0.0))

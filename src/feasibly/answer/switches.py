@@ -31,8 +31,6 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _BLOCKS = ("branch", "generator")
-_NOTHING = 1e-12
-"""A derivative that changes by less has not changed."""
 
 
 @record("switches", shapes={"inputs": "count", "index": "count places", "change": "count places places"})
@@ -112,9 +110,17 @@ def switch_inputs(problem: Problem) -> Ints:
 
 
 def find_switches(
-    problem: Problem, rowwise: RowSolver, candidates: Candidates, centre: Centre, inputs: Ints
+    problem: Problem,
+    rowwise: RowSolver,
+    candidates: Candidates,
+    centre: Centre,
+    inputs: Ints,
+    unchanged: float,
 ) -> Switches:
-    """Differentiate at `centre` with each of `inputs` off, with the sparsity that the solver's model knows."""
+    """Differentiate at `centre` with each of `inputs` off, with the sparsity that the solver's model knows.
+
+    A derivative that changes by less than `unchanged` has not changed.
+    """
     from feasibly.problem._fixed import own_multipliers
     from feasibly.solve.system import sparse_derivatives
 
@@ -132,7 +138,7 @@ def find_switches(
         x = centre.x.copy()
         x[one] = 0.0
         bent, turned = ((now - before).tocoo() for now, before in zip(at(x), usual, strict=True))
-        found.append(_places(bent, turned, problem.n_outputs))
+        found.append(_places(bent, turned, problem.n_outputs, unchanged))
     most = max((len(index) for index, _ in found), default=0)
     index = np.zeros((len(inputs), most), dtype=np.int64)
     change = np.zeros((len(inputs), most, most))
@@ -142,9 +148,9 @@ def find_switches(
     return Switches(np.asarray(inputs, dtype=np.int64), index, change)
 
 
-def _places(bent: Any, turned: Any, outputs: int) -> tuple[Ints, Array]:
+def _places(bent: Any, turned: Any, outputs: int, unchanged: float) -> tuple[Ints, Array]:
     """Where the Hessian and the equalities' Jacobian change, and by what: one symmetric matrix."""
-    seen = [np.abs(part.data) > _NOTHING for part in (bent, turned)]
+    seen = [np.abs(part.data) > unchanged for part in (bent, turned)]
     rows = np.concatenate([bent.row[seen[0]], outputs + turned.row[seen[1]]])
     columns = np.concatenate([bent.col[seen[0]], turned.col[seen[1]]])
     values = np.concatenate([bent.data[seen[0]], turned.data[seen[1]]])
