@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from feasibly.solve.records import Solution as Solution
     from feasibly.solve.records import SolverOptions as SolverOptions
     from feasibly.solve.sensitivity import Sensitivity as Sensitivity
+    from feasibly.solve.settings import SolverSettings as SolverSettings
     from feasibly.solve.translate import TranslationError as TranslationError
 
 _HOMES = {
@@ -22,6 +23,7 @@ _HOMES = {
     "Outcome": "outcome",
     "Solution": "records",
     "SolverOptions": "records",
+    "SolverSettings": "settings",
     "Sensitivity": "sensitivity",
     "TranslationError": "translate",
 }
@@ -32,6 +34,7 @@ __all__ = [
     "Solution",
     "Solver",
     "SolverOptions",
+    "SolverSettings",
     "TranslationError",
     "solve",
 ]

@@ -73,7 +73,7 @@ class Interior:
             )
         )
         if cost > 0.0:
-            self.held_up = 2.0 * s.share_held_up * cost
+            self.held_up = s.central * s.share_held_up * cost
             barrier = s.share_held_up * cost / self._newton.rows
             self.barrier = float(np.clip(barrier, s.smallest_barrier, s.least_barrier))
         barrier = s.centres[0]
