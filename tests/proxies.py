@@ -34,6 +34,15 @@ def patient(proxy):
     )  # fmt: skip
 
 
+def having(proxy, **settings):
+    """The same proxy with other numbers in its settings."""
+    calibration = replace(proxy.calibration, settings=replace(proxy.calibration.settings, **settings))
+    return fb.Proxy(
+        proxy.problem, proxy.model, proxy.record, keys=proxy.keys, calibration=calibration, box=proxy.box,
+        leverage=proxy.leverage,
+    )  # fmt: skip
+
+
 @functools.cache
 def switched():
     """A certified proxy of a grid whose lines and units may be out."""

@@ -150,3 +150,23 @@ def test_known_sizes_bind_the_outermost_record() -> None:
     assert unpack(plain, arrays, Thing, sizes={"columns": 3}).count == 3
     with pytest.raises(CodecError, match="values is 2 x 3, not 2 x 4"):
         unpack(plain, arrays, Thing, sizes={"columns": 4})
+
+
+def test_fields_that_were_added_count_in_a_digest_once_they_differ() -> None:
+    @record("test-grown")
+    @dataclass(frozen=True)
+    class Grown:
+        count: int = 3
+
+    before = digest(Grown(), (Grown(4),))
+
+    @record("test-grown", added=("weight",))
+    @dataclass(frozen=True)
+    class Grown:  # type: ignore[no-redef]
+        count: int = 3
+        weight: float = 1.0
+
+    assert digest(Grown(), (Grown(4),)) == before
+    assert digest(Grown(), (Grown(4, weight=2.0),)) != before
+    assert pack(Grown()).plain == {"is": "test-grown", "count": 3, "weight": 1.0}
+    assert unpack({"is": "test-grown", "count": 3}, {}) == Grown()

@@ -60,6 +60,7 @@ class _Entry:
     shapes: Mapping[str, str] = field(default_factory=dict)
     indices: Mapping[str, str] = field(default_factory=dict)
     retired: frozenset[str] = frozenset()
+    added: frozenset[str] = frozenset()
 
 
 _ENTRIES: dict[str, _Entry] = {}
@@ -72,6 +73,7 @@ def record(
     shapes: Mapping[str, str] | None = None,
     indices: Mapping[str, str] | None = None,
     retired: Iterable[str] = (),
+    added: Iterable[str] = (),
 ) -> Callable[[type[T]], type[T]]:
     """Register a class of records under a name that files use.
 
@@ -83,12 +85,16 @@ def record(
         indices: arrays of whole numbers by field, and the word whose length they have to stay below; the word's
             length is that in `shapes`, or among the `sizes` given to `unpack`.
         retired: fields that files of earlier versions have and nothing needs any more.
+        added: fields with a default that such files lack. While they have it, `digest` passes over them: what was
+            certified before there was such a field is still the same.
     """
 
     def register(kind: type[T]) -> type[T]:
         if name in _ENTRIES and _ENTRIES[name].kind.__qualname__ != kind.__qualname__:
             raise ValueError(f"a record {name!r} is registered already")
-        _ENTRIES[name] = _Entry(kind, dict(shapes or {}), dict(indices or {}), frozenset(retired))
+        _ENTRIES[name] = _Entry(
+            kind, dict(shapes or {}), dict(indices or {}), frozenset(retired), frozenset(added)
+        )
         _NAMES[kind] = name
         return kind
 
@@ -112,7 +118,7 @@ def pack(value: Any, where: str = "") -> Packed:
     return Packed(_pack(value, where, arrays), arrays)
 
 
-def _pack(value: Any, where: str, arrays: dict[str, NDArray[Any]]) -> Any:
+def _pack(value: Any, where: str, arrays: dict[str, NDArray[Any]], brief: bool = False) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, np.generic):
@@ -122,16 +128,19 @@ def _pack(value: Any, where: str, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {FLOAT: str(value)}
     if type(value) in _NAMES:
+        left_out = _as_before(value) if brief else ()
         parts = {
-            name: _pack(getattr(value, name), _join(where, name), arrays) for name in _fields(type(value))
+            name: _pack(getattr(value, name), _join(where, name), arrays, brief)
+            for name in _fields(type(value))
+            if name not in left_out
         }
         return {IS: _NAMES[type(value)], **parts}
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) or key in (IS, ARRAY, FLOAT) for key in value):
             raise CodecError(f"{where}: keys must be words other than {IS}, {ARRAY} and {FLOAT}")
-        return {key: _pack(item, _join(where, key), arrays) for key, item in value.items()}
+        return {key: _pack(item, _join(where, key), arrays, brief) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_pack(item, _join(where, str(i)), arrays) for i, item in enumerate(value)]
+        return [_pack(item, _join(where, str(i)), arrays, brief) for i, item in enumerate(value)]
     if hasattr(value, "__array__"):
         return _pack_array(np.asarray(value), where, arrays)
     raise CodecError(f"{where}: a {type(value).__name__} is no registered record and cannot be stored")
@@ -157,11 +166,23 @@ def checksum(value: NDArray[Any]) -> str:
 
 
 def digest(*values: Any) -> str:
-    """A hash of what `pack` makes of the values; the checksums in it stand for the arrays."""
+    """A hash of what `pack` makes of the values; the checksums in it stand for the arrays.
+
+    Fields that were `added` to a record count where they differ from their default.
+    """
     found = hashlib.sha256()
     for value in values:
-        found.update(json.dumps(pack(value).plain, sort_keys=True).encode() + b"\n")
+        found.update(json.dumps(_pack(value, "", {}, brief=True), sort_keys=True).encode() + b"\n")
     return found.hexdigest()[:32]
+
+
+def _as_before(value: Any) -> frozenset[str]:
+    """The fields of a record that were added to its class and are as if they had not been."""
+    added = _ENTRIES[_NAMES[type(value)]].added
+    if not added:
+        return added
+    usual = {each.name: each.default for each in dataclasses.fields(value)}
+    return frozenset(name for name in added if getattr(value, name) == usual[name])
 
 
 def _join(where: str, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,10 @@ import pytest
 
 import feasibly as fb
 from feasibly.precision import double
-from feasibly.solve import condensed, sensitivity
+from feasibly.solve import sensitivity
+from feasibly.solve.settings import DEFAULT
 from tests.problems import make
-from tests.proxies import trained, unseen
+from tests.proxies import having, trained, unseen
 
 STEP = 1e-4
 
@@ -63,13 +66,13 @@ def test_few_directions_need_no_factors_of_the_whole_system(name, monkeypatch):
     np.testing.assert_allclose(few[:, settled], many[:, settled], atol=1e-5 * np.abs(many).max())
 
 
-def test_where_the_short_way_is_not_sound_the_whole_system_is_factored(monkeypatch):
+def test_where_the_short_way_is_not_sound_the_whole_system_is_factored():
     proxy, data = trained("grid3")
     x, _, _ = unseen(proxy, data, 2)
     along = _directions(proxy.problem)
     expected = proxy.sensitivity(x, along)
-    monkeypatch.setattr(condensed, "_SOUND", -1.0)
-    np.testing.assert_allclose(proxy.sensitivity(x, along), expected, atol=1e-5 * np.abs(expected).max())
+    never = having(proxy, solver=replace(DEFAULT, condensed_sound=-1.0))
+    np.testing.assert_allclose(never.sensitivity(x, along), expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", ["grid6", "toy"])

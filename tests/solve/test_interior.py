@@ -1,19 +1,21 @@
 """How the interior-point method goes about problems of several sizes."""
 
+from dataclasses import replace
+
 import pytest
 
 from feasibly.problem.sampling import sample
-from feasibly.solve import interior, solve
+from feasibly.solve import solve
+from feasibly.solve.settings import DEFAULT
 from tests.problems import make
 
 
 @pytest.mark.parametrize("name", ["grid6", "nonconvex", "toy"])
-def test_large_problems_are_solved_in_their_own_manner_to_the_same_optimum(name, monkeypatch):
+def test_large_problems_are_solved_in_their_own_manner_to_the_same_optimum(name):
     problem = make(name)
     x = sample(problem, 6, seed=3)
     usual = solve(problem, x)
-    monkeypatch.setattr(interior, "THOUSANDS", 0)
-    large = solve(problem, x)
+    large = solve(problem, x, settings=replace(DEFAULT, large_from=0))
     assert [one.outcome for one in large] == [one.outcome for one in usual]
     for one, other in zip(large, usual, strict=True):
         if one.outcome.ok:

@@ -1,18 +1,17 @@
 """Many rows at once: programs against CasADi and NumPy, the method against its twin for one row at a time."""
 
 import sys
+from dataclasses import replace
 
 import casadi
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from feasibly.answer import rowwise
 from feasibly.answer.rowwise import RowSolver
 from feasibly.problem.core import Problem
 from feasibly.problem.families import load_problem
 from feasibly.problem.sampling import sample
-from feasibly.solve._newton import CAREFUL, HASTY
 from feasibly.solve.interior import State
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.factors import analyse
@@ -22,6 +21,7 @@ from feasibly.solve.lanes.pen import Pen
 from feasibly.solve.lanes.program import Layout, UnsupportedError, program
 from feasibly.solve.lanes.ways import ELASTIC, FOLLOWING
 from feasibly.solve.nlp import Solver
+from feasibly.solve.settings import DEFAULT
 from tests.grids import GRID6
 from tests.problems import CASES, make
 
@@ -74,7 +74,7 @@ def test_long_programs_in_which_values_are_used_again_and_again():
     pool = [x[i] for i in range(6)]
     for _ in range(4000):
         a, b = (pool[int(i)] for i in random.integers(max(len(pool) - 300, 0), len(pool), 2))
-        pool.append((a + b, a * 0.5 - b, casadi.sin(a) * b)[int(random.integers(3))])
+        pool.append((a + b, a * 0.5 - b, a * b / (1.0 + a * a))[int(random.integers(3))])
     chosen = [pool[int(i)] for i in random.integers(0, len(pool), 200)] + [
         x[0],
         casadi.SX(3.0),
@@ -85,6 +85,24 @@ def test_long_programs_in_which_values_are_used_again_and_again():
     rows = random.uniform(-1.0, 1.0, (11, 6))
     wanted = [np.array(function(row)).ravel() for row in rows]
     np.testing.assert_allclose(Rows(function)(rows)[0], wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-8, 0.1, 1.0, 3.0, 1e3, 1e6, 1e12])
+def test_sine_and_cosine_are_right_to_the_last_digit(size):
+    angle = casadi.SX.sym("angle", 4)
+    rows = Rows(casadi.Function("f", [angle], [casadi.sin(angle), casadi.cos(angle)]))
+    x = np.random.default_rng(3).uniform(-size, size, (999, 4))
+    for found, wanted in zip(rows(x), (np.sin(x), np.cos(x)), strict=True):
+        assert (np.abs(found - wanted) <= 2.0 * np.spacing(np.abs(wanted))).all()
+
+
+def test_quarter_turns_and_what_is_no_angle():
+    angle = casadi.SX.sym("angle")
+    rows = Rows(casadi.Function("f", [angle], [casadi.sin(angle), casadi.cos(angle)]))
+    x = np.concatenate([0.25 * np.pi * np.arange(-9, 10), [0.0, np.nan, np.inf, -np.inf]])[:, None]
+    with np.errstate(invalid="ignore"):
+        for found, wanted in zip(rows(x), (np.sin(x), np.cos(x)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-15, atol=1e-25)
 
 
 def test_what_a_program_reads_it_may_not_write():
@@ -157,11 +175,11 @@ def test_columns_in_between_share_places_only_when_nobody_reads_them_any_more():
     assert layout.size < 60
 
 
-@pytest.mark.parametrize("manner", [HASTY, CAREFUL])
+@pytest.mark.parametrize("manner", [DEFAULT.hasty, DEFAULT.careful])
 @pytest.mark.parametrize("name", ["grid6", "toy", "nonconvex", "unconstrained", "degenerate"])
 def test_an_iteration_is_that_of_one_row_at_a_time(name, manner):
     solver = Solver.build(make(name))
-    interior, iteration = solver._interior, Iteration(solver.model)
+    interior, iteration = solver._interior, Iteration(solver.model, solver.settings)
     x = sample(make(name), iteration.width, seed=1)
     centre = interior.centres[-1]
     plain = np.concatenate([centre.y, centre.nu, centre.s, centre.z])
@@ -227,7 +245,7 @@ def test_elastic_lanes_end_where_ipopt_ends_on_the_same_problem(name):
     for lane, x in enumerate(rows):
         iteration.state[:, lane] = batch.start(ELASTIC, 0, x[None], np.zeros((1, 1)))
         iteration.x[:, lane] = x
-        own = ELASTIC.manner.settings(1e-9), [1.0, batch.weight(ELASTIC), 0.0]
+        own = DEFAULT.elastic.settings(1e-9), [1.0, batch.weight(ELASTIC), 0.0]
         iteration.settings[:, lane] = np.concatenate(own)
     for _ in range(80):
         iteration()
@@ -378,14 +396,12 @@ def test_no_rows_are_no_work():
     assert rows.solve(np.zeros((0, 2)), None, thorough=True).outcome == ()
 
 
-def test_few_rows_do_not_make_ready_for_many_where_that_takes_long(monkeypatch):
+def test_few_rows_do_not_make_ready_for_many_where_that_takes_long():
     problem = make("grid6")
-    rows = RowSolver(problem)
-    monkeypatch.setattr(rowwise, "_SOON", 0.0)
-    monkeypatch.setattr(rowwise, "_READY_SECONDS", 1.0)
+    rows = RowSolver(problem, replace(DEFAULT, soon_seconds=0.0, ready_seconds=1.0))
     rows.solve(sample(problem, 2, seed=0), None, thorough=False)
     assert rows.ready_seconds > 0.0
-    monkeypatch.setattr(rowwise, "_READY_SECONDS", 1e-9)
+    rows = RowSolver(problem, replace(DEFAULT, soon_seconds=0.0, ready_seconds=1e-9))
     rows.solve(sample(problem, 400, seed=0), None, thorough=False)
     assert rows.ready_seconds == 0.0
     assert rows.batch is not None

@@ -166,7 +166,9 @@ def test_infeasible_grids_agree_with_ipopt() -> None:
     solver = Solver.build(problem)
     x = problem.nominal * 2.5  # far more load than generation
     assert solver.solve(x).outcome is Outcome.INFEASIBLE
-    assert Ipopt(solver.model, SolverOptions()).attempt("cold", x).outcome is Outcome.INFEASIBLE
+    assert (
+        Ipopt(solver.model, SolverOptions(), solver.settings).attempt("cold", x).outcome is Outcome.INFEASIBLE
+    )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

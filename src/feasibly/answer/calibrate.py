@@ -66,7 +66,7 @@ def calibrate(
     if labels.duals is not None:
         labels = replace(labels, duals=search_duals(problem, labels.duals))
     h = search.inequalities(labels.x, labels.y)
-    rowwise = RowSolver(problem)
+    rowwise = RowSolver(problem, chosen.solver)
     large = is_sparse(problem, rowwise, chosen)
     reach = chosen.sparse_reach if large else chosen.candidate_reach
     candidates = find_candidates(search, labels.y, h, reach, every_bound=large)

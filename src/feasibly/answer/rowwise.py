@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
 from feasibly.problem.point import Point
+from feasibly.solve.settings import DEFAULT, SolverSettings
 
 if TYPE_CHECKING:
     from feasibly.solve.lanes.batch import Batch
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-_READY_SECONDS = 1e-5
-"""What making ready for many rows at once takes, for every operation of the derivatives: 0.7 s on 118 buses."""
-_SOON = 1.5
-"""What is ready within so many seconds need not pay first."""
-_COLD = 3.0
-"""The nominal input, solved from nowhere, takes about so many times as long as a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +59,9 @@ class _Rows:
 class RowSolver:
     """One problem's solver, translated on first use; `None` of it where the problem cannot be translated."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, settings: SolverSettings = DEFAULT) -> None:
         self.problem = problem
+        self.settings = settings
         self._model: Model | None = None
         self._solver: Solver | None = None
         self._missing = False
@@ -90,7 +85,7 @@ class RowSolver:
         if self._model is None:
             from feasibly.solve.model import build_model
 
-            self._model = build_model(self.problem)
+            self._model = build_model(self.problem, self.settings)
         return self._model
 
     @property
@@ -124,7 +119,7 @@ class RowSolver:
             from feasibly.solve.nlp import Solver
             from feasibly.solve.records import SolverOptions
 
-            self._solver = Solver(self.model, SolverOptions())
+            self._solver = Solver(self.model, SolverOptions(), settings=self.settings)
         return self._solver
 
     def _get(self) -> Solver | None:
@@ -180,16 +175,15 @@ class RowSolver:
     @functools.cached_property
     def together(self) -> bool:
         """Whether there is likely to be a `batch`; nothing is built to find out."""
-        from feasibly.solve.nlp import MOST_FREE
-
-        return importlib.util.find_spec("llvmlite") is not None and len(self.model.free) <= MOST_FREE
+        few = len(self.model.free) <= self.settings.most_free
+        return few and importlib.util.find_spec("llvmlite") is not None
 
     @property
     def ready_seconds(self) -> float:
         """About what making that ready takes; nothing once it is."""
         if "batch" in self.solver.__dict__:
             return 0.0
-        return _READY_SECONDS * float(self.model.wide.n_instructions())
+        return self.settings.ready_seconds * float(self.model.wide.n_instructions())
 
     def _before_batch(self, count: int) -> int:
         """How many of so many rows are solved one by one before the others are at once.
@@ -199,9 +193,10 @@ class RowSolver:
         answers as it did before, to the last digit.
         """
         ready = self.ready_seconds
-        if ready < _SOON:
+        if ready < self.settings.soon_seconds:
             return 0 if self.batch is not None else count
-        usual = self._spent / self._counted if self._counted else self.solver.nominal.seconds / _COLD
+        guess = self.solver.nominal.seconds / self.settings.cold
+        usual = self._spent / self._counted if self._counted else guess
         return count if self._spent + count * usual < ready else 0
 
     def _at_once(

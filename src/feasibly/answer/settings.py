@@ -1,16 +1,25 @@
-"""Every constant of the iteration, named, with the reason or the measurement behind it; saved with a model."""
+"""Every number of the method, named, with the reason or the measurement behind it; saved with a model.
+
+`Settings` is the one record: how rows are iterated on shared operators and, in `solver`, how rows that none serves are
+solved on their own. What belongs to the layout of a machine (sizes of programs that are compiled, shares of its memory,
+bytes that travel at a time), or only keeps a division from zero, stands beside its code.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from feasibly._codec import record
+from feasibly.solve.settings import DEFAULT, SolverSettings
 
 
-@record("settings", retired=("unusual",))
+@record("settings", retired=("unusual",), added=("solver",))
 @dataclass(frozen=True)
 class Settings:
     """How rows are iterated, when they count as converged, and when they are handed on."""
+
+    solver: SolverSettings = DEFAULT
+    """The numbers of the row-wise solver."""
 
     # ---- when a row has converged ----------------------------------------------------------------------
 

@@ -11,75 +11,20 @@ and the last two are eliminated, which leaves the matrix `[H + A' (z/s) A, J'; J
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import casadi
 import numpy as np
 
 from feasibly.solve.model import Model
-from feasibly.solve.records import Array
-
-DUAL_REGULARISATION = 1e-8
-"""It keeps the factorisation alive where rows depend on each other, and is too small to slow Newton's method down."""
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How an iteration is made.
-
-    Attributes:
-        bold: a predictor that soon meets a bound says little. Unless bold, its second-order term counts by how far it
-            reaches, and the point is to become more central first. Bold is quicker from a good start (500_goc: 8
-            iterations, not 10) and gets stuck more often from a bad one.
-        regularisation: added to the diagonal of the matrix that is factored, and refined away again. 1e-7 keeps the
-            factors sound where an output has no curvature, and leaves outputs that do not matter (reactive power of
-            two generators at one bus) wherever they were instead of at the centre of their range.
-        stiffest: the largest `z/s` in that matrix. A larger one (prices of 1000 at the end of a solve make it 1e15)
-            drowns all else that stands in the same place; refinement restores what is left out.
-        refined_below: the complementarity below which a step is refined.
-        short, most: so many steps in a row shorter than that mean the row is stuck.
-    """
-
-    bold: bool
-    regularisation: float
-    stiffest: float
-    refined_below: float
-    short: float
-    most: int
-
-    def settings(self, barrier: float, shift: float = 0.0) -> Array:
-        """What `Newton.step` takes: `barrier` is the least complementarity to aim at; `shift` is added to the
-        Hessian's diagonal, to make it curve upwards."""
-        own = float(self.bold), self.regularisation, self.stiffest, self.refined_below
-        return np.array([barrier, shift, *own])
-
-
-HASTY = Manner(
-    bold=True, regularisation=1e-10, stiffest=1e30, refined_below=0.0, short=5e-2, most=2
-)  # fmt: skip
-"""For rows that most likely are easy: the least work an iteration; hard rows get stuck at once. Steps below 5 % in
-a row are the sign: with 1 %, a row of 197_snem__sad wandered on and ended at a local optimum 3e-3 % above the other."""
-LARGE = replace(HASTY, short=1e-2, most=3)
-"""The same where there are thousands of outputs: of so many bounds one is always near, and steps are short. On
-case9241_pegase rows that were given up after six iterations, and took IPOPT twenty seconds, converge in two, in 19."""
-FINISHING = replace(LARGE, stiffest=1e8, refined_below=1e-4)
-"""And once such a row is feasible and complementary: what is left is in its multipliers, for rounding. On
-case2869_pegase all rows stood there for thirty iterations."""
-CAREFUL = Manner(
-    bold=False, regularisation=1e-7, stiffest=1e8, refined_below=1e-4, short=1e-3, most=3
-)  # fmt: skip
-"""For the others. Without the refinement a tenth of the rows of 89_pegase and 179_goc stall at an error of 1e-7."""
-
-WARM = replace(CAREFUL, short=5e-2)
-"""From a point near the answer a row goes straight there or not at all: one in six of 89_pegase's rows went on for 40
-iterations in vain."""
+from feasibly.solve.settings import SolverSettings
 
 
 class Newton:
     """The sizes and formulas of one model's optimality conditions in scaled units.
 
     Attributes:
+        settings: numbers of the method.
         below, above: free outputs with a finite lower or upper bound.
         rows: inequalities and bounds together; one that always holds stands in for none.
         largest, total: how the entries of a column come down to one.
@@ -88,10 +33,11 @@ class Newton:
     def __init__(
         self,
         model: Model,
+        settings: SolverSettings,
         largest: Callable[[Any], Any] = casadi.mmax,
         total: Callable[[Any], Any] = casadi.sum1,
     ) -> None:
-        self.model, self.largest, self.total = model, largest, total
+        self.model, self.settings, self.largest, self.total = model, settings, largest, total
         lower, upper = model.lower[model.free], model.upper[model.free]
         self.below, self.above = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
         self.n = len(model.free)
@@ -109,7 +55,7 @@ class Newton:
     def step(self) -> Any:
         """`(y, nu, s, z, x, settings) -> (y, nu, s, z, [errors, mu, steps], matrix)`.
 
-        Mehrotra's predictor and corrector; `Manner` says what the settings mean.
+        Mehrotra's predictor and corrector; `Manner` says what `settings` are.
         """
         symbols = self.symbols(casadi.MX)
         y, nu, s, z, x = symbols
@@ -136,13 +82,15 @@ class Newton:
         reach = self.longest(s, ds, 1.0), self.longest(z, dz, 1.0)
         ahead = casadi.dot(s + reach[0] * ds, z + reach[1] * dz) / self.rows
         part = casadi.fmin(*reach)
-        centring = casadi.fmax(0.3 * (1.0 - bold) * (1.0 - part), casadi.fmin(1.0, (ahead / mu) ** 3))
+        centring = casadi.fmax(
+            self.settings.centring * (1.0 - bold) * (1.0 - part), casadi.fmin(1.0, (ahead / mu) ** 3)
+        )
         target = casadi.fmax(centring * mu, barrier) - casadi.fmax(part**2, bold) * ds * dz
         linear = matrix, hessian, equality_jacobian, jacobian, ratio, slack, shift
         here = slope, equality, rows, s, z, target
         refine = self._refinement(*linear[:4])
         dy, dnu, ds, dz = refine(mu < refined_below, *linear, *here, *solve(target))
-        keep = casadi.fmax(0.995, 1.0 - mu)
+        keep = casadi.fmax(self.settings.furthest, 1.0 - mu)
         primal_step, dual_step = self.longest(s, ds, keep), self.longest(z, dz, keep)
         info = casadi.vertcat(self.measure(symbols, residuals), mu, primal_step, dual_step)
         moved = [y + primal_step * dy, nu + dual_step * dnu, s + primal_step * ds, z + dual_step * dz]
@@ -167,7 +115,7 @@ class Newton:
         inputs = [matrix, hessian, equality_jacobian, jacobian, *symbols.values()]
         slope = slope + casadi.mtimes(hessian, dy) + shift * dy + casadi.mtimes(equality_jacobian.T, dnu)
         slope = slope + casadi.mtimes(jacobian.T, dz)
-        equality = equality + casadi.mtimes(equality_jacobian, dy) - DUAL_REGULARISATION * dnu
+        equality = equality + casadi.mtimes(equality_jacobian, dy) - self.settings.dual_regularisation * dnu
         rows = rows + casadi.mtimes(jacobian, dy) + ds
         pull = ratio * rows - (s * z + z * ds + s * dz - target) / slack
         right = casadi.vertcat(slope + casadi.mtimes(jacobian.T, pull), equality)
@@ -224,7 +172,9 @@ class Newton:
         _, nu, s, z, _ = symbols
         slope, equality, rows = residuals
         multipliers = casadi.vertcat(nu, z)
-        weight = casadi.fmax(100.0, self.total(casadi.fabs(multipliers)) / multipliers.shape[0]) / 100.0
+        usual = self.settings.usual_multiplier
+        average = self.total(casadi.fabs(multipliers)) / multipliers.shape[0]
+        weight = casadi.fmax(usual, average) / usual
         infeasible = self.largest(casadi.fabs(casadi.vertcat(equality, rows)))
         return casadi.vertcat(
             self.largest(casadi.fabs(slope)) / weight, infeasible, self.largest(s * z) / weight
@@ -243,7 +193,7 @@ class Newton:
             else jacobian
         )
         block = hessian + casadi.mtimes(jacobian.T, weighted) + diagonal * casadi.DM.eye(self.n)
-        corner = -DUAL_REGULARISATION * casadi.DM.eye(self.model.n_equalities)
+        corner = -self.settings.dual_regularisation * casadi.DM.eye(self.model.n_equalities)
         return casadi.blockcat([[block, equality_jacobian.T], [equality_jacobian, corner]])
 
 

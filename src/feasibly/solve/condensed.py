@@ -4,9 +4,9 @@ Of the optimality conditions
 
     H dy + J' dnu + A' dz = -slope_x dx        J dy = -equality_x dx        A dy - (s / z) dz = -rows_x dx
 
-the last are eliminated as in an iteration (`_newton`), with `z / s` no larger than `_STIFFEST`; what that leaves out,
-and what is added to the diagonal, comes back in a second solve on the same matrix. Where it does not (nobody looks for
-pivots while factoring), nothing is returned, and `sensitivity` factors the whole system.
+the last are eliminated as in an iteration (`_newton`), with `z / s` no larger than `condensed_stiffest`; what that
+leaves out, and what is added to the diagonal, comes back in a second solve on the same matrix. Where it does not
+(nobody looks for pivots while factoring), nothing is returned, and `sensitivity` factors the whole system.
 """
 
 from __future__ import annotations
@@ -21,32 +21,23 @@ from feasibly.solve._newton import Newton
 from feasibly.solve.compiled import Compiled
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
-
-WIDEST = 16
-"""Directions up to which this pays; for more the factorisation is shared by many and hardly matters."""
-_SOLVES = 2
-"""With one, what moves is off by 2e-5 on 118 buses, with two by nothing more than with four."""
-_STIFFEST, _REGULARISATION = 1e8, 1e-9
-_SOUND = 1e-7
-"""What may be left of the equations, relative to what stands in them."""
+from feasibly.solve.settings import SolverSettings
 
 
 class Condensed:
     """For one model whose bounds do not depend on the input; its functions are built once for each width."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self._newton = Newton(model)
+    def __init__(self, model: Model, settings: SolverSettings) -> None:
+        self.model, self.settings = model, settings
+        self._newton = Newton(model, settings)
         self._functions: dict[int, Compiled] = {}
 
-    def solve(
-        self, x: Array, point: Point, along: Array, slack_floor: float
-    ) -> tuple[Array, Array, Array] | None:
+    def solve(self, x: Array, point: Point, along: Array) -> tuple[Array, Array, Array] | None:
         """How free outputs and the multipliers of equalities and inequalities move along the columns of `along`.
 
         Every inequality with a multiplier holds with equality. `None` where no sound answer came of it.
         """
-        model, newton, duals = self.model, self._newton, point.duals
+        model, newton, duals, s = self.model, self._newton, point.duals, self.settings
         free, unit = model.free, model.objective_scale
         lower, upper = model.bounds_at(x)
         below, above = free[newton.below], free[newton.above]
@@ -54,17 +45,18 @@ class Condensed:
         nothing = np.zeros(newton.padding)
         z = np.concatenate([held, duals.lower[below] * unit, duals.upper[above] * unit, nothing])
         room = (point.y[below] - lower[below], upper[above] - point.y[above])
-        slack = np.maximum(np.concatenate([np.zeros(len(held)), *room, nothing + 1.0]), slack_floor)
+        slack = np.maximum(np.concatenate([np.zeros(len(held)), *room, nothing + 1.0]), s.slack_floor)
         width = 1 << max(along.shape[1] - 1, 0).bit_length()
         if width not in self._functions:
             self._functions[width] = Compiled(self._function(width))
         wide = np.zeros((len(x), width))
         wide[:, : along.shape[1]] = along
         *moves, off = self._functions[width](
-            point.y[free], duals.equality * unit / model.equality_scale, held, np.minimum(z / slack, _STIFFEST),
+            point.y[free], duals.equality * unit / model.equality_scale, held,
+            np.minimum(z / slack, s.condensed_stiffest),
             np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0), x, wide.ravel(order="F"),
         )  # fmt: skip
-        if not off[0] <= _SOUND:  # NaN included
+        if not off[0] <= s.condensed_sound:  # NaN included
             return None
         y, nu, pressing = (part.reshape(-1, width, order="F")[:, : along.shape[1]] for part in moves)
         return (
@@ -75,7 +67,7 @@ class Condensed:
 
     def _function(self, width: int) -> Any:
         """`(y, nu, z, ratio, give, x, along) -> (dy, dnu, dz of inequalities, what is left of the equations)`."""
-        model, newton = self.model, self._newton
+        model, newton, s = self.model, self._newton, self.settings
         n, ne, ni, rows = newton.n, model.n_equalities, model.n_inequalities, newton.rows
         sizes = {"y": n, "nu": ne, "z": ni, "ratio": rows, "give": rows, "x": len(model.nominal)}
         symbols = [casadi.MX.sym(name, size) for name, size in sizes.items()]
@@ -85,7 +77,7 @@ class Condensed:
         limits = newton.limits(inequality)
         pull, shift, tightening = (casadi.mtimes(part, along) for part in model.moves(y, x, nu, z))
         tightening = casadi.vertcat(tightening, casadi.DM.zeros(rows - ni, width))
-        matrix = newton.matrix(hessian, equality, limits, ratio, _REGULARISATION)
+        matrix = newton.matrix(hessian, equality, limits, ratio, s.condensed_regularisation)
         factors = casadi.Linsol("sensitivity", "ldl", matrix.sparsity())
         ratios, gives = casadi.repmat(ratio, 1, width), casadi.repmat(give, 1, width)
 
@@ -98,7 +90,7 @@ class Condensed:
             )
 
         moved = tuple(casadi.MX.zeros(size, width) for size in (n, ne, rows))
-        for _ in range(_SOLVES):
+        for _ in range(s.condensed_solves):
             slope, balance, room = left(*moved)
             right = casadi.vertcat(slope + casadi.mtimes(limits.T, ratios * room), balance)
             change = factors.solve(matrix, -casadi.densify(right))

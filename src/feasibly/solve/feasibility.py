@@ -7,6 +7,8 @@ is minimised; a local minimum above the tolerance is what IPOPT's own restoratio
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import casadi
 import numpy as np
 
@@ -14,26 +16,21 @@ from feasibly.problem.point import Point
 from feasibly.solve.interior import Interior
 from feasibly.solve.model import Model, complete
 from feasibly.solve.records import Array
-
-_PULL = 1e-6
-"""Weight of staying near the first guess: it makes the least infeasible point unique and hardly moves it."""
-_CLEARLY = 1e-4
-"""A total relaxation above this, in scaled units, is infeasibility and not round-off."""
-_TOLERANCE = 1e-5
-_MOST_ITERATIONS = 60
+from feasibly.solve.settings import SolverSettings
 
 
 class Feasibility:
     """Tells rows that have no feasible point from rows that are merely hard."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self._relaxed = relax(model)
-        self._interior = Interior(self._relaxed, _TOLERANCE, _MOST_ITERATIONS)
+    def __init__(self, model: Model, settings: SolverSettings) -> None:
+        self.model, self.settings = model, settings
+        self._relaxed = relax(model, settings.pull)
+        longer = replace(settings, most_iterations=settings.search_iterations)
+        self._interior = Interior(self._relaxed, settings.search_tolerance, longer)
 
     def is_infeasible(self, x: Array, y: Array) -> bool:
         """Whether the least infeasible point near `y` is clearly infeasible; `False` if that is not known."""
-        relaxed, model = self._relaxed, self.model
+        relaxed, model, s = self._relaxed, self.model, self.settings
         n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
         y = np.clip(y, *model.bounds_at(x))
         _, rows = (np.asarray(part).ravel() for part in model.nlp(y, x))
@@ -42,20 +39,22 @@ class Feasibility:
         if not np.isfinite(rows).all():
             return False
         amounts = [np.maximum(equality, 0.0), np.maximum(-equality, 0.0), np.maximum(inequality, 0.0)]
-        lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, 0.5)])
-        start = Point.of(
-            np.concatenate([y, *amounts]), np.zeros(ne), np.full(ni, 0.5), lower, np.zeros(len(relaxed.lower))
-        )
-        finish = self._interior.solve(x, start, inside=0.1)
+        lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, s.elastic_price)])
+        pressing, upper = np.full(ni, s.elastic_price), np.zeros(len(relaxed.lower))
+        start = Point.of(np.concatenate([y, *amounts]), np.zeros(ne), pressing, lower, upper)
+        finish = self._interior.solve(x, start, inside=s.elastic_inside)
         if not finish.converged:
             return False
         state = finish.state
         total = state.y[len(model.free) :].sum()
-        return bool(total - state.s @ state.z > _CLEARLY)  # less what the barrier still holds it up by
+        return bool(total - state.s @ state.z > s.clearly)  # less what the barrier still holds it up by
 
 
-def relax(model: Model) -> Model:
-    """The model of `(y, above, below, beyond)`: `equality = above - below`, `inequality <= beyond`."""
+def relax(model: Model, pull: float) -> Model:
+    """The model of `(y, above, below, beyond)`: `equality = above - below`, `inequality <= beyond`.
+
+    `pull` is the weight of staying near the first guess.
+    """
     n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
     y = casadi.SX.sym("y", n)
     x = casadi.SX.sym("x", len(model.nominal))
@@ -66,7 +65,7 @@ def relax(model: Model) -> Model:
     relaxed = casadi.vertcat(rows[:ne, 0] - above + below, rows[ne:, 0] - beyond)
     everything = casadi.vertcat(y, above, below, beyond)
     amounts = 2 * ne + ni
-    near = 0.5 * _PULL * casadi.sumsqr(y - casadi.DM(model.start))
+    near = 0.5 * pull * casadi.sumsqr(y - casadi.DM(model.start))
     total = casadi.sum1(casadi.vertcat(above, below, beyond)) + near
     bounds = None
     if model.bounds is not None:
@@ -82,6 +81,5 @@ def relax(model: Model) -> Model:
         nominal=model.nominal,
         n_equalities=ne,
         n_inequalities=ni,
-        scale=np.ones(1 + ne + ni),
         bounds=bounds,
     )

@@ -16,30 +16,11 @@ import casadi
 import numpy as np
 
 from feasibly.problem.point import Point
-from feasibly.solve._newton import CAREFUL, FINISHING, HASTY, LARGE, WARM, Manner, Newton
+from feasibly.solve._newton import Newton
 from feasibly.solve.compiled import Compiled
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
-
-_LEAST_BARRIER = 1e-9
-"""The barrier parameter, in scaled units, that iterations end at, or less: what all constraints together hold the cost
-up by is to be no more than the share of it below."""
-_SHARE_HELD_UP = 2e-9
-"""197_snem__sad has 1,500 constraints and a cost of five in scaled units: with the barrier alone its labels were 3e-7
-above IPOPT's, and up to 2e-5 where multipliers are large, which loosens the test of the errors."""
-_CENTRES = (3e-3, 0.3)
-"""Where on the nominal input's central path rows begin: 3e-3 is best on easy grids (197_snem: 11 iterations, from 0.3
-12); on congested ones (240_pserc__api) no row gets away from there, and from 0.3 all do."""
-_CLIMB = 10.0
-"""From one point of the path to a wider one, barriers rise by at most this factor at a time."""
-_MOST_ITERATIONS = 40
-THOUSANDS = 2500
-"""With so many free outputs a problem is large."""
-RUNAWAY = 1e12
-_NEARLY = 1e-5
-"""Below this error the next iterate should pass, so it is checked before it is worked on."""
-SHIFTS = 1e-4, 8.0, 1e8
-"""The first shift of a Hessian that does not curve upwards, what it is multiplied by until it does, and the last."""
+from feasibly.solve.settings import Manner, SolverSettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,23 +47,24 @@ class Finish:
 class Interior:
     """The method for one model. Its functions are built once; `solve` only evaluates them."""
 
-    def __init__(self, model: Model, tolerance: float, most_iterations: int = _MOST_ITERATIONS) -> None:
+    def __init__(self, model: Model, tolerance: float, settings: SolverSettings) -> None:
         self.model = model
         self.tolerance = tolerance
-        self.most_iterations = most_iterations
-        self._newton = Newton(model)
+        self.settings = settings
+        self._newton = Newton(model, settings)
         self._step = Compiled(self._newton.step())
         self._check = Compiled(self._newton.errors())
         self._fixed = Compiled(model.fixed)
         self._slim = Compiled(model.slim)
         self._inertia = casadi.Linsol("inertia", "ldl", self._step.function.sparsity_out(5))
         self.centres: list[State] = []
-        self.barrier, self.held_up = _LEAST_BARRIER, np.inf
+        self.barrier, self.held_up = settings.least_barrier, np.inf
 
     # ---- solving ---------------------------------------------------------------------------------------
 
     def centre(self, start: Point) -> bool:
         """Find the points of the nominal input's central path that rows begin at; `False` if there is none."""
+        s = self.settings
         state: State | None = self.begin(self.model.nominal, start)
         assert state is not None
         cost = abs(
@@ -91,32 +73,34 @@ class Interior:
             )
         )
         if cost > 0.0:
-            self.held_up = 2.0 * _SHARE_HELD_UP * cost
-            self.barrier = float(np.clip(_SHARE_HELD_UP * cost / self._newton.rows, 1e-13, _LEAST_BARRIER))
-        barrier = _CENTRES[0]
+            self.held_up = 2.0 * s.share_held_up * cost
+            barrier = s.share_held_up * cost / self._newton.rows
+            self.barrier = float(np.clip(barrier, s.smallest_barrier, s.least_barrier))
+        barrier = s.centres[0]
         self.centres = []
-        while barrier <= _CENTRES[-1] and state is not None:
+        while barrier <= s.centres[-1] and state is not None:
             state = self._approach(state, barrier)
-            if state is not None and barrier in _CENTRES:
+            if state is not None and barrier in s.centres:
                 self.centres.append(state)
-            wider = [centre for centre in _CENTRES if centre > barrier]
-            barrier = min([_CLIMB * barrier, *wider]) if wider else np.inf
+            wider = [centre for centre in s.centres if centre > barrier]
+            barrier = min([s.climb * barrier, *wider]) if wider else np.inf
         return bool(self.centres)
 
     def _approach(self, state: State, barrier: float) -> State | None:
         """The point of the nominal input's central path with this barrier, or `None`."""
-        for _ in range(self.most_iterations):
-            *values, info, _ = self._move(state, self.model.nominal, barrier, CAREFUL)
-            if not max(info) < RUNAWAY:
+        s = self.settings
+        for _ in range(s.most_iterations):
+            *values, info, _ = self._move(state, self.model.nominal, barrier, s.careful)
+            if not max(info) < s.runaway:
                 return None
-            if max(info[:2]) <= _NEARLY and 0.5 * barrier <= info[3] <= 2.0 * barrier:
+            if max(info[:2]) <= s.nearly and barrier / s.central <= info[3] <= s.central * barrier:
                 return state
             state = State(*values)
         return None
 
     def begin(self, x: Array, start: Point, inside: float | None = None) -> State:
         """An interior point near a given one, by `inside` or else by as much as the given one is wrong."""
-        model, newton = self.model, self._newton
+        model, newton, s = self.model, self._newton, self.settings
         lower, upper = (bound[model.free] for bound in model.search_at(x))
         y = np.clip(start.y[model.free], lower, upper)
         nu = start.duals.equality * model.objective_scale / model.equality_scale
@@ -132,19 +116,20 @@ class Interior:
         ])  # fmt: skip
         if inside is None:
             wrong = max(np.abs(equality).max(initial=0.0), -gaps.min(initial=0.0))
-            inside = float(np.clip(0.02 * wrong, 1e-6, 1e-2))
+            inside = float(np.clip(s.inside_share * wrong, *s.inside_range))
         slack = np.maximum(gaps, inside)
-        return State(y, nu, slack, np.maximum(duals, 1e-2 * inside / slack))
+        return State(y, nu, slack, np.maximum(duals, s.inside_complementarity * inside / slack))
 
     def solve(self, x: Array, start: Point | None = None, inside: float | None = None) -> Finish:
         """Iterate from `start` (see `begin`), or from the centres that were found for the nominal input."""
+        s = self.settings
         if start is not None:
-            return self._iterate(x, self.begin(x, start, inside), WARM if inside is None else CAREFUL)
+            return self._iterate(x, self.begin(x, start, inside), s.warm if inside is None else s.careful)
         if not self.centres:
             raise ValueError("there is no centre to start from")
         count = 0
-        first = HASTY if len(self.model.free) < THOUSANDS else LARGE
-        for centre, manner in ((self.centres[0], first), (self.centres[-1], CAREFUL)):
+        first = s.hasty if len(self.model.free) < s.large_from else s.large
+        for centre, manner in ((self.centres[0], first), (self.centres[-1], s.careful)):
             finish = self._iterate(x, centre, manner)
             count += finish.iterations
             if finish.converged:
@@ -153,19 +138,20 @@ class Interior:
 
     def solve_guarded(self, x: Array) -> Finish:
         """Iterate from the widest centre with a Hessian that is made to curve upwards in every step."""
-        return self._iterate(x, self.centres[-1], CAREFUL, guarded=True)
+        return self._iterate(x, self.centres[-1], self.settings.careful, guarded=True)
 
     def _iterate(self, x: Array, state: State, manner: Manner, guarded: bool = False) -> Finish:
+        s = self.settings
         nearly, short, matrix, shift, violation = False, 0, None, 0.0, np.inf
         acceptable: Finish | None = None
-        for iteration in range(self.most_iterations):
+        for iteration in range(s.most_iterations):
             if nearly:
                 (errors,) = self._check(state.y, state.nu, state.s, state.z, x)
                 if max(errors) <= self.tolerance and state.s @ state.z <= self.held_up:
                     return Finish(state, self._curves_up(matrix), iteration)
             *values, info, matrix = self._move(state, x, self.barrier, manner)
             if guarded and not self._curves_up(matrix):
-                first, factor, last = SHIFTS
+                first, factor, last = s.shifts
                 shift = max(first, shift / factor)
                 while shift <= last:
                     # The shifted matrix makes the step; whether the point is a minimum is asked of its own.
@@ -173,16 +159,16 @@ class Interior:
                     if self._curves_up(shifted):
                         break
                     shift *= factor
-            if not max(info[:6]) < RUNAWAY:  # NaN included
+            if not max(info[:6]) < s.runaway:  # NaN included
                 break
             error, steps, violation = max(info[:3]), info[4:6], float(info[1])
             if error <= self.tolerance:
                 acceptable = Finish(state, self._curves_up(matrix), iteration)
                 if state.s @ state.z <= self.held_up:
                     return acceptable
-            nearly = error <= _NEARLY
-            if manner is LARGE and info[1] <= _NEARLY and info[3] <= 2.0 * self.barrier:
-                manner = FINISHING
+            nearly = error <= s.nearly
+            if manner is s.large and info[1] <= s.nearly and info[3] <= s.central * self.barrier:
+                manner = s.finishing
             short = short + 1 if min(steps) < manner.short else 0
             if short == manner.most:
                 break

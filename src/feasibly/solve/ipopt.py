@@ -14,6 +14,7 @@ from feasibly.solve.model import Model
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.ranges import Ranges
 from feasibly.solve.records import Array, Attempt, SolverOptions
+from feasibly.solve.settings import SolverSettings
 
 _OUTCOMES: Mapping[str, Outcome] = {
     "Solve_Succeeded": Outcome.OK,
@@ -31,36 +32,16 @@ _OUTCOMES: Mapping[str, Outcome] = {
 _INTERRUPTED = frozenset({"User_Requested_Stop", "NonIpopt_Exception_Thrown"})
 """CasADi swallows Ctrl-C and these come back; it turns every other exception into a failed evaluation."""
 
-_SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "cold": {},
-    "warm": {
-        "warm_start_init_point": "yes",
-        "max_iter": 100,  # a good start shows itself early
-        "mu_init": 1e-4,
-        "warm_start_bound_push": 1e-4,
-        "warm_start_bound_frac": 1e-4,
-        "warm_start_slack_bound_push": 1e-4,
-        "warm_start_slack_bound_frac": 1e-4,
-        "warm_start_mult_bound_push": 1e-4,
-    },
-    "raised": {},
-    "other": {"mu_strategy": "adaptive", "nlp_scaling_method": "none", "bound_push": 0.1, "bound_frac": 0.1},
-}
-"""From the problem's first guess; from a given point; from above the first guess; from it by another road."""
-
-_RAISED = 0.25
-"""Share of the way from the first guess to its upper bound: a grid whose voltages may be anything falls to nothing
-from below its operating point, and does not from above."""
-
 _QUIET = {"print_time": False, "show_eval_warnings": False, "error_on_fail": False, "calc_lam_p": False}
 
 
 class Ipopt:
     """IPOPT on one model, one instance of it for each kind of start, made when first used."""
 
-    def __init__(self, model: Model, options: SolverOptions) -> None:
+    def __init__(self, model: Model, options: SolverOptions, settings: SolverSettings) -> None:
         self.model = model
         self.options = options
+        self.settings = settings
         self._solvers: dict[str, Any] = {}
         self._derivatives: dict[str, Any] = {}
 
@@ -82,7 +63,7 @@ class Ipopt:
         }  # fmt: skip
         if kind == "raised":
             room = np.where(np.isfinite(lower) & np.isfinite(upper), upper - model.start, 0.0)
-            arguments["x0"] = model.start + _RAISED * np.maximum(room, 0.0)
+            arguments["x0"] = model.start + self.settings.raised * np.maximum(room, 0.0)
         if start is not None:
             arguments["x0"] = np.clip(start.y, lower, upper)
             arguments["lam_g0"] = self._ranges.join(start.duals.equality, start.duals.inequality)
@@ -104,14 +85,39 @@ class Ipopt:
                 "tol": self.options.tolerance,
                 "max_iter": self.options.max_iterations,
                 "max_wall_time": self.options.max_seconds,
-                "constr_viol_tol": 0.1 * self.options.feasibility,
+                "constr_viol_tol": self.settings.ipopt_margin * self.options.feasibility,
                 # IPOPT widens bounds by 1e-8 unless told not to; clipping a solution back then disturbs
                 # equalities by that much times the largest admittance.
                 "bound_relax_factor": 0.0,
-                **_SETTINGS[kind],
+                **_own(kind, self.settings),
             }
             if not self._derivatives:
                 self._derivatives = self._ranges.derivatives()
             plugin_options = {**_QUIET, **self._derivatives, "ipopt": settings}
             self._solvers[kind] = casadi.nlpsol(kind, "ipopt", self._ranges.nlp, plugin_options)
         return self._solvers[kind]
+
+
+def _own(kind: str, settings: SolverSettings) -> dict[str, Any]:
+    """IPOPT's options for one kind of start.
+
+    From the problem's first guess (`cold`); from above it (`raised`); from it by another road (`other`); from a given
+    point (`warm`).
+    """
+    if kind == "warm":
+        pushed = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac", "mult_bound_push")
+        return {
+            "warm_start_init_point": "yes",
+            "max_iter": settings.ipopt_iterations,
+            "mu_init": settings.ipopt_barrier,
+            **{f"warm_start_{name}": settings.ipopt_push for name in pushed},
+        }
+    if kind == "other":
+        push = settings.ipopt_other_push
+        return {
+            "mu_strategy": "adaptive",
+            "nlp_scaling_method": "none",
+            "bound_push": push,
+            "bound_frac": push,
+        }
+    return {}

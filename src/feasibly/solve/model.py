@@ -14,13 +14,12 @@ import casadi
 import numpy as np
 
 from feasibly.solve.records import Array
+from feasibly.solve.settings import DEFAULT, SolverSettings
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
 
 _FUNCTIONS = ("values", "thin", "wide")
-_LARGEST_GRADIENT = 100.0
-"""Objective and rows with larger gradients at the start are scaled down to this, as IPOPT does by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +232,8 @@ class Model:
         )
 
 
-def build_model(problem: Problem) -> Model:
-    """Translate a problem and differentiate it.
+def build_model(problem: Problem, settings: SolverSettings = DEFAULT) -> Model:
+    """Translate a problem, differentiate it, and scale it by its gradients at the start.
 
     Raises:
         TranslationError: the problem uses an operation that cannot be translated.
@@ -247,7 +246,7 @@ def build_model(problem: Problem) -> Model:
         ends = [translate_function(bound, made.x) for bound in problem.limits.functions]
         bounds = casadi.Function("bounds", [made.x], ends)
     rows = casadi.vertcat(made.equality, made.inequality)
-    return complete(
+    model = complete(
         casadi.Function("values", [made.y, made.copies, made.x], [made.objective, rows]),
         places=made.places,
         lower=problem.limits.usual[0],
@@ -258,6 +257,7 @@ def build_model(problem: Problem) -> Model:
         n_inequalities=problem.n_inequalities,
         bounds=bounds,
     )
+    return replace(model, scale=_scale_of(model, settings.largest_gradient))
 
 
 def complete(
@@ -270,10 +270,9 @@ def complete(
     nominal: Array,
     n_equalities: int,
     n_inequalities: int,
-    scale: Array | None = None,
     bounds: Any = None,
 ) -> Model:
-    """The model of a `values` function, differentiated; scaled by its gradients at the start unless told."""
+    """The model of a `values` function, differentiated; nothing is scaled."""
     n = len(lower)
     y, x, copies = (
         casadi.SX.sym(name, size) for name, size in (("y", n), ("x", len(nominal)), ("copies", len(places)))
@@ -295,7 +294,7 @@ def complete(
     curvature = casadi.mtimes(casadi.mtimes(gathered.T, curvature), gathered)
     inputs = [y, copies, x, weight, nu, z]
     thin = [objective, rows, casadi.densify(casadi.mtimes(gathered.T, slope))]
-    made = Model(
+    return Model(
         values=values,
         thin=casadi.Function("thin", inputs, thin),
         wide=casadi.Function("wide", inputs, [*thin, *jacobians, curvature]),
@@ -304,12 +303,11 @@ def complete(
         upper=upper,
         start=start,
         nominal=nominal,
-        scale=np.ones(1 + n_equalities + n_inequalities) if scale is None else scale,
+        scale=np.ones(1 + n_equalities + n_inequalities),
         n_equalities=n_equalities,
         n_inequalities=n_inequalities,
         bounds=bounds,
     )
-    return made if scale is not None else replace(made, scale=_scale_of(made))
 
 
 def _weighted(matrix: Any, rows: Any, columns: Any) -> Any:
@@ -325,17 +323,17 @@ def _weighted(matrix: Any, rows: Any, columns: Any) -> Any:
     return type(matrix)(pattern, entries)
 
 
-def _scale_of(model: Model) -> Array:
-    """What brings the largest entry of each gradient at the start down to `_LARGEST_GRADIENT`; objective first."""
+def _scale_of(model: Model, most: float) -> Array:
+    """What brings the largest entry of each gradient at the start down to `most`; objective first."""
     start, free = model.start, model.free
     nothing = np.zeros(model.n_equalities), np.zeros(model.n_inequalities)
     _, _, slope, *jacobians, _ = model.wide(start, start[model.places], model.nominal, 1.0, *nothing)
     parts = [slope.sparse().tocsc().T, *(part.sparse().tocsc() for part in jacobians)]
-    return np.concatenate([_scale(part.tocsc()[:, free]) for part in parts])
+    return np.concatenate([_scale(part.tocsc()[:, free], most) for part in parts])
 
 
-def _scale(slopes: Any) -> Array:
-    """What brings the largest entry of each row of a sparse Jacobian down to `_LARGEST_GRADIENT`."""
+def _scale(slopes: Any, most: float) -> Array:
+    """What brings the largest entry of each row of a sparse Jacobian down to `most`."""
     largest = np.abs(slopes).max(axis=1).toarray().ravel() if slopes.shape[1] else np.zeros(slopes.shape[0])
     largest = np.where(np.isfinite(largest), largest, 0.0)
-    return np.asarray(_LARGEST_GRADIENT / np.maximum(largest, _LARGEST_GRADIENT))
+    return np.asarray(most / np.maximum(largest, most))

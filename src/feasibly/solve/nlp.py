@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from feasibly._codec import CodecError, pack, unpack
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Point
 from feasibly.solve.compiled import Compiled, without_remarks
@@ -25,18 +26,14 @@ from feasibly.solve.model import Model, build_model
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.records import Array, Attempt, Solution, SolverOptions
 from feasibly.solve.sensitivity import Differentiator, Sensitivity, check_directions
+from feasibly.solve.settings import DEFAULT, SolverSettings
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
     from feasibly.solve.lanes.batch import Batch
 
-_FORMAT = 2
-_ENOUGH = 2
-"""So many attempts that end infeasible settle the matter."""
-_FAR = 1e-3
-"""A warm attempt that ends with a larger violation (scaled) most likely belongs to a row without a solution."""
-MOST_FREE = 12_000
-"""Free outputs up to which rows are solved many at once."""
+_FORMAT = 3
+"""Of a solver as bytes. The one before had no settings, and is opened with the usual ones."""
 _POINT = ("y", "equality", "inequality", "lower", "upper")
 """The parts of a point, in their order."""
 
@@ -62,13 +59,21 @@ class Solver:
     Attributes:
         model: the problem's functions in CasADi.
         options: as given.
+        settings: numbers of the method.
         nominal: the solution of the nominal input, from which rows start.
     """
 
-    def __init__(self, model: Model, options: SolverOptions, nominal: Solution | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        options: SolverOptions,
+        nominal: Solution | None = None,
+        settings: SolverSettings = DEFAULT,
+    ) -> None:
         self.model = model
         self.options = options
-        self._ipopt = Ipopt(model, options)
+        self.settings = settings
+        self._ipopt = Ipopt(model, options, settings)
         self._evaluate = Compiled(model.nlp)
         self._centred = False
         self.nominal = self.solve(model.nominal) if nominal is None else nominal
@@ -77,7 +82,9 @@ class Solver:
                 self._centred = self._interior.centre(self.nominal.point)
 
     @classmethod
-    def build(cls, problem: Problem, options: SolverOptions | None = None) -> Solver:
+    def build(
+        cls, problem: Problem, options: SolverOptions | None = None, settings: SolverSettings = DEFAULT
+    ) -> Solver:
         """Translate, differentiate, and solve the nominal input.
 
         A problem whose nominal input has no solution is built all the same: its rows then start cold, and
@@ -86,15 +93,16 @@ class Solver:
         Raises:
             TranslationError: the problem uses an operation that cannot be translated.
         """
-        return cls(build_model(problem), options or SolverOptions())
+        return cls(build_model(problem, settings), options or SolverOptions(), settings=settings)
 
     # ---- between processes -----------------------------------------------------------------------------
 
     def serialise(self) -> bytes:
-        """The solver as bytes: functions, bounds, options and the nominal solution."""
+        """The solver as bytes: functions, bounds, options, settings and the nominal solution."""
         header = {
             "format": _FORMAT,
             "options": asdict(self.options),
+            "settings": pack(self.settings).plain,
             "nominal": {
                 "objective": self.nominal.objective,
                 "outcome": self.nominal.outcome.value,
@@ -118,12 +126,20 @@ class Solver:
         with np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False) as stored:
             arrays = dict(stored)
         header = json.loads(arrays["header"].tobytes())
-        if header["format"] != _FORMAT:
-            raise FeasiblyError("this solver was packed by another version of feasibly; build it again")
+        settings = DEFAULT
+        try:
+            if header["format"] == _FORMAT:
+                settings = unpack(header["settings"], {}, SolverSettings)
+            elif header["format"] != _FORMAT - 1:
+                raise CodecError(f"it has the format {header['format']}, not {_FORMAT}")
+        except CodecError as error:
+            raise FeasiblyError(
+                f"this solver was packed by another version of feasibly; build it again ({error})"
+            ) from error
         kept = header["nominal"]
         point = Point.of(*(arrays[f"nominal_{name}"] for name in _POINT))
         nominal = Solution(point, **{**kept, "outcome": Outcome(kept["outcome"])})
-        return cls(Model.from_arrays(arrays), SolverOptions(**header["options"]), nominal)
+        return cls(Model.from_arrays(arrays), SolverOptions(**header["options"]), nominal, settings)
 
     # ---- solving ---------------------------------------------------------------------------------------
 
@@ -172,7 +188,7 @@ class Solver:
         for attempt in self._quietly(self._attempts(x, start, thorough, tried)):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
-            if outcomes.count(Outcome.INFEASIBLE) == _ENOUGH + (self._nominal_point() is None):
+            if outcomes.count(Outcome.INFEASIBLE) == self.settings.enough + (self._nominal_point() is None):
                 break
             if not attempt.outcome.ok:
                 continue
@@ -224,7 +240,7 @@ class Solver:
             for point in given:
                 finish = self._interior.solve(x, point)
                 yield self._attempted(x, finish)
-                if finish.feasibility > _FAR and starts:
+                if finish.feasibility > self.settings.far and starts:
                     checked.append(self._feasibility.is_infeasible(x, starts[0]))
             if self._centred and not any(checked):
                 yield self._attempted(x, self._interior.solve(x))
@@ -269,7 +285,7 @@ class Solver:
     def batch(self) -> Batch | None:
         """The interior-point method for many rows at once, as `interior` does them one by one; `None` where it is not
         to be had: for problems of another kind or size, or on a machine without what compiles it."""
-        if not self._centred or len(self.model.free) > MOST_FREE:
+        if not self._centred or len(self.model.free) > self.settings.most_free:
             return None
         try:
             from feasibly.solve.lanes.batch import Batch
@@ -291,15 +307,15 @@ class Solver:
 
     @functools.cached_property
     def _interior(self) -> Interior:
-        return Interior(self.model, self.options.tolerance)
+        return Interior(self.model, self.options.tolerance, self.settings)
 
     @functools.cached_property
     def _differentiator(self) -> Differentiator:
-        return Differentiator(self.model)
+        return Differentiator(self.model, self.settings)
 
     @functools.cached_property
     def _feasibility(self) -> Feasibility:
-        return Feasibility(self.model)
+        return Feasibility(self.model, self.settings)
 
     def _holds(self, x: Array, y: Array, rows: Array) -> bool:
         """Whether every constraint holds to the promised tolerance, in the problem's own units."""
@@ -334,7 +350,12 @@ class Solver:
         )
 
 
-def solve(problem: Problem, x: ArrayLike, options: SolverOptions | None = None) -> list[Solution]:
+def solve(
+    problem: Problem,
+    x: ArrayLike,
+    options: SolverOptions | None = None,
+    settings: SolverSettings = DEFAULT,
+) -> list[Solution]:
     """Solve every row of `x` in this process, one after the other.
 
     Raises:
@@ -342,5 +363,5 @@ def solve(problem: Problem, x: ArrayLike, options: SolverOptions | None = None) 
         ProblemError: `x` is not a matrix with `n_inputs` columns.
     """
     rows, _ = problem.check_rows(x)
-    solver = Solver.build(problem, options)
+    solver = Solver.build(problem, options, settings)
     return [solver.solve(row) for row in rows]

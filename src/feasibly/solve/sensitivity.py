@@ -20,14 +20,12 @@ from scipy.sparse.linalg import splu
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Point
 from feasibly.solve.compiled import Compiled
-from feasibly.solve.condensed import WIDEST, Condensed
+from feasibly.solve.condensed import Condensed
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
+from feasibly.solve.settings import SolverSettings
 
 Mask = NDArray[np.bool_]
-
-_SLACK_FLOOR = 1e-12
-_REGULARISATION = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +45,8 @@ class Sensitivity:
 class Differentiator:
     """Sensitivities of one model; its functions and their patterns are built once. Made by `Solver.sensitivity`."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, settings: SolverSettings) -> None:
+        self.model, self.settings = model, settings
         y, x = casadi.SX.sym("y", len(model.lower)), casadi.SX.sym("x", len(model.nominal))
         nu, z = casadi.SX.sym("nu", model.n_equalities), casadi.SX.sym("z", model.n_inequalities)
         objective, rows = model.nlp(y, x)
@@ -67,7 +65,7 @@ class Differentiator:
             (part.indices, np.repeat(np.arange(part.shape[1]), np.diff(part.indptr)))
             for part in self._patterns[:2]
         )
-        self._condensed = Condensed(model) if model.bounds is None else None
+        self._condensed = Condensed(model, settings) if model.bounds is None else None
         if model.bounds is not None:
             slopes = [casadi.jacobian(bound, x) for bound in model.bounds(x)]
             self._bound_slopes = casadi.Function("bound_slopes", [x], slopes)
@@ -79,13 +77,13 @@ class Differentiator:
 
         `tight`: every inequality with a multiplier holds with equality, whatever room it seems to have.
         """
-        model, duals = self.model, point.duals
+        model, duals, floor = self.model, point.duals, self.settings.slack_floor
         lower, upper = model.bounds_at(x)
         ne, is_free = model.n_equalities, lower < upper
         free = np.flatnonzero(is_free)
         along = np.eye(len(x)) if directions is None else directions
-        if tight and self._condensed is not None and 0 < along.shape[1] <= WIDEST:
-            found = self._condensed.solve(x, point, along, _SLACK_FLOOR)
+        if tight and self._condensed is not None and 0 < along.shape[1] <= self.settings.condensed_directions:
+            found = self._condensed.solve(x, point, along)
             if found is not None:
                 moved = np.zeros((len(lower), along.shape[1]))
                 moved[free] = found[0]
@@ -104,16 +102,16 @@ class Differentiator:
             pull, shift = pull + hessian @ moved, shift + jacobian @ moved
         # An inequality with multiplier z and slack s pulls back with z / s: without end where it is tight. One that
         # presses gets a row of its own instead, with s / z in the corner, so that nothing large is added to anything.
-        slack = np.maximum(-rows[ne:], _SLACK_FLOOR)
+        slack = np.maximum(-rows[ne:], floor)
         if tight:
-            slack = np.where(duals.inequality > 0.0, _SLACK_FLOOR, slack)
+            slack = np.where(duals.inequality > 0.0, floor, slack)
         presses = duals.inequality > slack
         weight = np.where(presses, 0.0, duals.inequality / slack)
         held = np.concatenate([np.ones(ne, dtype=bool), presses])
-        give = np.full(int(held.sum()), _REGULARISATION)
+        give = np.full(int(held.sum()), self.settings.sensitivity_regularisation)
         give[ne:] += slack[presses] / duals.inequality[presses]
-        below = duals.lower / np.maximum(point.y - lower, _SLACK_FLOOR)
-        above = duals.upper / np.maximum(upper - point.y, _SLACK_FLOOR)
+        below = duals.lower / np.maximum(point.y - lower, floor)
+        above = duals.upper / np.maximum(upper - point.y, floor)
         system = self._system(entries[0], entries[1], is_free, held, (below + above)[free], give)
         if weight.any():
             soft = jacobian[ne:][:, free]

@@ -10,49 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.point import Point
-from feasibly.solve._newton import HASTY, LARGE
-from feasibly.solve.interior import RUNAWAY, THOUSANDS, Interior
+from feasibly.solve.interior import Interior
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.formulas import SETTINGS
 from feasibly.solve.lanes.iteration import Iteration
 from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Start, Way
 from feasibly.solve.records import Array
+from feasibly.solve.settings import Manner
 
 Mask = NDArray[np.bool_]
 
-_PRICE = 100.0
-"""What breaking a constraint costs, in largest multipliers of the nominal solution: with 30, one row in eleven of
-case24_ieee_rts__api broke some for its cost; more takes more iterations (240_pserc__api: 36 with 30, 48 with 100)."""
-_CLEARLY = 1e-4
-"""A sum of broken constraints, in scaled units and less what the barrier holds it up by, above this is no round-off
-(see `feasibility`)."""
-_INSIDE = 0.1
-"""How far inside an elastic way begins."""
-_ELASTIC_BARRIER = 1e-8
-_ELASTIC_TOLERANCES = 1e-6, 2e-5, 1e-7
-"""Of stationarity, feasibility and complementarity. The objective counts little or nothing: outputs that do not matter
-move by rounding errors over almost no curvature, and constraints follow them. Finishing takes care of that."""
-_ELASTIC_SETTLED = 6
-"""An elastic lane that satisfies the other two for so many iterations has as much of the second as it will have;"""
-_CLEARER = 2.0
-"""what is broken has to be so many times what all constraints are off by then."""
 _MOST_BYTES = 200_000_000
 """Of the states that are kept at a time."""
-_ELASTIC_ITERATIONS = 100
-_SHIFTS = 1e-6, 10.0, 1e8
-"""The first shift of a guarded lane's Hessian that does not curve upwards, what it is multiplied by until it does, and
-the last; with"""
-_EASE = 3.0
-"""it is divided afterwards. Without, a quarter of 162_ieee_dtc's rows under correlated loads wandered about."""
-_FLAT = 1e-5
-"""Curvature that may be missing, in scaled units: gradients are at most 100 there."""
-_CLOSE = 1e-5
-"""A lane whose errors are all below this has twice as many iterations as another: at the edge of feasibility, where
-constraints' gradients hardly differ, errors halve in every step (one row in 800 of case57_ieee)."""
-_SETTLED, _SETTLED_ERROR = 4, 1e-6
-"""A row whose constraints and complementarity hold, and whose stationarity has been below the second in so many
-iterations, has as much of it as rounding allows: on 89_pegase, with multipliers of 8,000, that is 1e-7 for one row in
-ten, and IPOPT ends there too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +46,8 @@ class Batch:
     """
 
     def __init__(self, interior: Interior, nominal: Point) -> None:
-        self._interior, self._model = interior, interior.model
-        self._iteration = Iteration(self._model)
+        self._interior, self._model, self._settings = interior, interior.model, interior.settings
+        self._iteration = Iteration(self._model, self._settings)
         self._slim = Rows(self._model.slim)
         self._fixed = Rows(self._model.fixed) if len(self._model.fixed_outputs) else None
         self._bounds = None if self._model.bounds is None else Rows(self._model.bounds)
@@ -89,7 +58,7 @@ class Batch:
             np.abs(nominal.duals.equality * unit / model.equality_scale).max(initial=0.0),
             np.abs(nominal.duals.inequality * unit / model.inequality_scale).max(initial=0.0),
         )
-        self._weight = 1.0 / (_PRICE * max(*sizes, 1.0))
+        self._weight = 1.0 / (self._settings.price * max(*sizes, 1.0))
 
     # ---- solving ---------------------------------------------------------------------------------------
 
@@ -143,11 +112,15 @@ class Batch:
 
     def weight(self, way: Way) -> float:
         """What the objective counts on a way."""
-        return way.weight * self._weight if way.elastic else way.weight
+        if not way.costs:
+            return 0.0
+        if not way.elastic:
+            return 1.0
+        return self._weight / (self._settings.dearer if way.dear else 1.0)
 
     def _begin(self, x: Array, starts: Point) -> Array:
         """An interior point near each start, by as much as it is wrong (see `Interior.begin`)."""
-        model, newton = self._model, self._iteration.newton
+        model, newton, s = self._model, self._iteration.newton, self._settings
         free, unit = model.free, model.objective_scale
         lower, upper = self._search(x)
         y = np.clip(starts.y[:, free], lower, upper)
@@ -159,23 +132,25 @@ class Batch:
         _, equality, inequality, _ = self._slim(y, x, nu, held)
         gaps = self._gaps(y, inequality, lower, upper)
         wrong = np.maximum(np.abs(equality).max(axis=1, initial=0.0), -gaps.min(axis=1, initial=0.0))
-        inside = np.clip(0.02 * wrong, 1e-6, 1e-2)[:, None]
+        inside = np.clip(s.inside_share * wrong, *s.inside_range)[:, None]
         slack = np.maximum(gaps, inside)
         amounts = np.zeros((len(x), 2 * model.n_equalities + model.n_inequalities))
-        return np.concatenate([y, nu, slack, np.maximum(duals, 1e-2 * inside / slack), amounts], axis=1)
+        z = np.maximum(duals, s.inside_complementarity * inside / slack)
+        return np.concatenate([y, nu, slack, z, amounts], axis=1)
 
     def _begin_elastic(self, x: Array, y: Array) -> Array:
         """A point near `y` that breaks whatever it breaks: inside of everything, complementary, all prices fair."""
-        model, newton = self._model, self._iteration.newton
+        model, newton, s = self._model, self._iteration.newton, self._settings
         ne, ni = model.n_equalities, model.n_inequalities
         lower, upper = self._search(x[None])
         y = np.clip(y[model.free][None], lower, upper)
         _, equality, inequality, _ = self._slim(y, x[None], np.zeros((1, ne)), np.zeros((1, ni)))
-        slack = np.maximum(self._gaps(y, inequality, lower, upper)[0], _INSIDE)
-        slack[:ni] = np.maximum(-inequality[0], 0.0) + _INSIDE
-        z = 1e-2 * _INSIDE / slack
-        z[:ni] = 0.5
-        amounts = [np.maximum(part, 0.0) + _INSIDE for part in (equality[0], -equality[0], inequality[0])]
+        slack = np.maximum(self._gaps(y, inequality, lower, upper)[0], s.elastic_inside)
+        slack[:ni] = np.maximum(-inequality[0], 0.0) + s.elastic_inside
+        z = s.inside_complementarity * s.elastic_inside / slack
+        z[:ni] = s.elastic_price
+        broken = equality[0], -equality[0], inequality[0]
+        amounts = [np.maximum(part, 0.0) + s.elastic_inside for part in broken]
         assert len(slack) == newton.rows
         return np.concatenate([y[0], np.zeros(ne), slack, z, *amounts])
 
@@ -242,6 +217,7 @@ class _Lanes:
 
     def __init__(self, batch: Batch, x: Array, begun: Array, given: Mask, go_on: Callable[[], bool]) -> None:
         self._batch, self._iteration, self._interior = batch, batch._iteration, batch._interior
+        self._settings = batch._settings
         self._x, self._begun, self._go_on = x, begun, go_on
         count = len(x)
         self.state = np.full_like(begun, np.nan)
@@ -286,15 +262,15 @@ class _Lanes:
 
     def _look(self) -> tuple[Mask, Mask]:
         """Lanes that have converged, and those whose way has ended."""
-        iteration = self._iteration
+        iteration, s = self._iteration, self._settings
         info, pairs = iteration.info, iteration.newton.rows
-        sound = info.max(axis=0) < RUNAWAY  # false for NaN
+        sound = info.max(axis=0) < s.runaway  # false for NaN
         complementary = info[3] * pairs <= self._allowed
         holds = info[:3] <= self._tolerances
         near = sound & holds.all(axis=0)
-        still = sound & complementary & holds[2] & (holds[1] | self._elastic) & (info[0] <= _SETTLED_ERROR)
+        still = sound & complementary & holds[2] & (holds[1] | self._elastic) & (info[0] <= s.settled_error)
         self._settled = np.where(still, self._settled + 1, 0)
-        enough = np.where(self._elastic, _ELASTIC_SETTLED, _SETTLED)
+        enough = np.where(self._elastic, s.elastic_settled, s.settled)
         done = (near & complementary) | (self._settled >= enough)
         self._count += 1
         self._short = np.where(info[4:6].min(axis=0) < self._shortest, self._short + 1, 0)
@@ -304,7 +280,7 @@ class _Lanes:
                 known, up = self._acceptable.get(lane), iteration.curves_up(lane)
                 if up or known is None or not known[1]:
                     self._acceptable[lane] = iteration.state[:, lane].copy(), up
-        close = info[:3].max(axis=0) <= _CLOSE
+        close = info[:3].max(axis=0) <= s.close
         late = self._count >= np.where(close, 2 * self._limit, self._limit)
         ended = done | ~sound | (self._short >= self._most) | late
         return done, ended & self._busy
@@ -314,15 +290,16 @@ class _Lanes:
 
         Where the cost is flat, rounding decides whether it curves upwards.
         """
-        iteration, shift, weight = self._iteration, SETTINGS.index("shift"), SETTINGS.index("weight")
+        iteration, flat = self._iteration, self._settings.flat
+        shift, weight = SETTINGS.index("shift"), SETTINGS.index("weight")
         searches = self._elastic & (iteration.settings[weight] == 0.0)
         looked_at = done & ~self._again & (searches | ~self._elastic)
         if not looked_at.any():
             return
         up = iteration.inertia() == iteration.model.n_equalities
-        for lane in np.flatnonzero(looked_at & ~(up & (iteration.settings[shift] <= _FLAT))).tolist():
+        for lane in np.flatnonzero(looked_at & ~(up & (iteration.settings[shift] <= flat))).tolist():
             self._again[lane] = True
-            iteration.settings[shift, lane] = _FLAT
+            iteration.settings[shift, lane] = flat
             iteration.moved[:, lane] = iteration.state[:, lane]
             done[lane] = ended[lane] = False
 
@@ -331,14 +308,14 @@ class _Lanes:
 
         Nobody waits for them: the next iteration tries again, and the others go on.
         """
-        iteration, (first, factor, last) = self._iteration, _SHIFTS
+        iteration, (first, factor, last) = self._iteration, self._settings.lane_shifts
         up = iteration.inertia() == iteration.model.n_equalities
         guarded = self._guarded & ~self._again
         stays = guarded & ~up & ~ended
         self._shift = np.where(
             stays,
             np.maximum(first, factor * self._shift),
-            np.where(guarded & up, self._shift / _EASE, self._shift),
+            np.where(guarded & up, self._shift / self._settings.ease, self._shift),
         )
         self._shift[self._shift < first] = 0.0
         if stays.any():
@@ -360,7 +337,7 @@ class _Lanes:
         end = End.CONVERGED if state is not None and up else End.STUCK
         if way.elastic and end is End.CONVERGED:
             end = self._broken(lane, way)
-            if end is End.CONVERGED and way.weight:
+            if end is End.CONVERGED and way.costs:
                 assert state is not None
                 self._begun[row] = self._batch.without_amounts(state, way)
         elif end is End.CONVERGED:
@@ -377,12 +354,12 @@ class _Lanes:
 
         A search for a feasible point counts as one only where it ended at a minimum.
         """
-        iteration = self._iteration
+        iteration, s = self._iteration, self._settings
         broken, mu = iteration.info[6, lane], iteration.info[3, lane]
         pairs = iteration.newton.rows + iteration.model.n_inequalities + 2 * iteration.model.n_equalities
-        if not broken - mu * pairs > max(_CLEARLY, _CLEARER * iteration.info[7, lane]):
+        if not broken - mu * pairs > max(s.clearly, s.clearer * iteration.info[7, lane]):
             return End.CONVERGED
-        return End.BROKEN if way.weight or self._curves_up(lane) else End.STUCK
+        return End.BROKEN if way.costs or self._curves_up(lane) else End.STUCK
 
     def _curves_up(self, lane: int) -> bool:
         """Whether a lane's last matrix does, with what it was shifted by."""
@@ -407,19 +384,20 @@ class _Lanes:
             doing = waiting.popleft()
         row, way = doing
         self.tried[row] = True
-        iteration, interior, batch = self._iteration, self._interior, self._batch
+        iteration, interior, batch, s = self._iteration, self._interior, self._batch, self._settings
         iteration.state[:, lane] = batch.start(way, row, self._x, self._begun)
         iteration.moved[:, lane] = iteration.state[:, lane]  # with amounts that only elastic lanes move
         iteration.x[:, lane] = self._x[row]
-        barrier = _ELASTIC_BARRIER if way.elastic else interior.barrier
-        own = float(way.elastic), batch.weight(way), way.pull
-        manner = LARGE if way.manner is HASTY and len(interior.model.free) >= THOUSANDS else way.manner
+        barrier = s.elastic_barrier if way.elastic else interior.barrier
+        own = float(way.elastic), batch.weight(way), 0.0 if way.costs else s.pull
+        large = way.manner == "hasty" and len(interior.model.free) >= s.large_from
+        manner: Manner = s.large if large else getattr(s, way.manner)
         iteration.settings[:, lane] = [*manner.settings(barrier), *own]
         self._doing[lane], self._busy[lane] = doing, True
         self._count[lane] = self._short[lane] = self._settled[lane] = 0
         self._shortest[lane], self._most[lane] = manner.short, manner.most
-        self._limit[lane] = _ELASTIC_ITERATIONS if way.elastic else interior.most_iterations
-        self._tolerances[:, lane] = _ELASTIC_TOLERANCES if way.elastic else interior.tolerance
+        self._limit[lane] = s.elastic_iterations if way.elastic else s.most_iterations
+        self._tolerances[:, lane] = s.elastic_tolerances if way.elastic else interior.tolerance
         self._allowed[lane] = np.inf if way.elastic else interior.held_up
         self._guarded[lane], self._shift[lane], self._again[lane] = way.guarded, 0.0, False
         self._elastic[lane] = way.elastic

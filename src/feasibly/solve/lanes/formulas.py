@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import casadi
 import numpy as np
 
-from feasibly.solve._newton import DUAL_REGULARISATION, Newton
+from feasibly.solve._newton import Newton
 from feasibly.solve.lanes.factors import analyse
 from feasibly.solve.lanes.machine import Memory
 from feasibly.solve.lanes.pen import Column, Pen
@@ -124,6 +124,7 @@ class Formulas:
 
     def __init__(self, shared: Shared, elastic: bool) -> None:
         self._newton, self._model, self._layout = shared.newton, shared.newton.model, shared.layout
+        self._numbers = shared.newton.settings
         self._entry, self._places, self._of_y, self._of_nu = (
             shared.entry,
             shared.places,
@@ -230,7 +231,8 @@ class Formulas:
         pen.div(self._sum(pen, products, others), pairs, pen.block("mu"))
         multipliers = pen.do("FABS", np.concatenate([nu, z]))
         average = pen.div(pen.total(multipliers), float(ne + rows))
-        weight = pen.mul(pen.do("FMAX", average, 100.0), 0.01)
+        usual = self._numbers.usual_multiplier
+        weight = pen.mul(pen.do("FMAX", average, usual), 1.0 / usual)
         pen.div(pen.largest(pen.do("FABS", slope)), weight, pen.block("stationarity"))
         missing = pen.do("FABS", np.concatenate([balance, off]))
         pen.copy(pen.largest(missing), pen.block("feasibility"))
@@ -286,7 +288,7 @@ class Formulas:
         rows, columns = self._places["J"]
         pen.copy(pen.block("J"), at(columns, n + rows))
         corner = at(n + np.arange(ne), n + np.arange(ne))
-        pen.copy(np.broadcast_to(pen.constant(-DUAL_REGULARISATION), ne), corner)
+        pen.copy(np.broadcast_to(pen.constant(-self._numbers.dual_regularisation), ne), corner)
         if self._elastic:
             _, _, _, _, a, b, _ = self._state(pen)
             give = pen.add(pen.div(a, pen.block("1 - nu")), pen.div(b, pen.block("1 + nu")))
@@ -366,7 +368,7 @@ class Formulas:
         mu, part = pen.block("mu"), pen.do("FMIN", primal, dual)
         share = pen.div(ahead, mu)
         cube = pen.do("FMIN", pen.mul(pen.mul(share, share), share), 1.0)
-        careful = pen.mul(pen.mul(pen.sub(1.0, bold), pen.sub(1.0, part)), 0.3)
+        careful = pen.mul(pen.mul(pen.sub(1.0, bold), pen.sub(1.0, part)), self._numbers.centring)
         target = pen.do("FMAX", pen.mul(pen.do("FMAX", careful, cube), mu), barrier)
         second = pen.do("FMAX", pen.mul(part, part), bold)
         minus = pen.do("NEG", second)
@@ -410,7 +412,7 @@ class Formulas:
         self._pulled(pen, dz, slope)
         balance = pen.copy(pen.block("balance"))
         pen.multiply(rows, columns, pen.block("J"), dy, balance)
-        balance = pen.fma(-DUAL_REGULARISATION, dnu, balance)
+        balance = pen.fma(-self._numbers.dual_regularisation, dnu, balance)
         left = pen.add(
             pen.add(pen.block("off"), ds), self._along(pen, dy), pen.block("left", self._newton.rows)
         )
@@ -455,7 +457,7 @@ class Formulas:
         pen = Pen(self._layout)
         names = STATE if self._elastic else STATE[:4]
         d = {name: pen.block(f"d{name}") for name in names}
-        keep = pen.do("FMAX", pen.sub(1.0, pen.block("mu")), 0.995)
+        keep = pen.do("FMAX", pen.sub(1.0, pen.block("mu")), self._numbers.furthest)
         primal, dual = self._reach(pen, d, keep)
         pen.copy(primal, pen.block("primal step"))
         pen.copy(dual, pen.block("dual step"))

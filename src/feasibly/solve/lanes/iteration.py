@@ -10,6 +10,7 @@ from feasibly.solve.lanes.formulas import INFO, SETTINGS, STATE, Formulas, Share
 from feasibly.solve.lanes.machine import WIDTHS, memory
 from feasibly.solve.lanes.program import Layout
 from feasibly.solve.model import Model
+from feasibly.solve.settings import SolverSettings
 
 _CACHE = 1_500_000
 """Bytes of memory up to which more lanes pay: about what a core's own cache holds."""
@@ -29,9 +30,9 @@ class Iteration:
         UnsupportedError: the problem has an operation that lanes do not know.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, settings: SolverSettings) -> None:
         self.model = model
-        self.newton = newton = Newton(model)
+        self.newton = newton = Newton(model, settings)
         ne, ni = model.n_equalities, model.n_inequalities
         sizes = dict(zip(STATE, (newton.n, ne, newton.rows, newton.rows, ne, ne, ni), strict=True))
         layout = Layout()
@@ -44,10 +45,10 @@ class Iteration:
         there = slice(where.stop, layout.size)
         for name in SETTINGS:
             layout.add(name, 1)
-        settings = slice(there.stop, layout.size)
+        own = slice(there.stop, layout.size)
         for name in INFO:
             layout.add(name, 1)
-        info = slice(settings.stop, layout.size)
+        info = slice(own.stop, layout.size)
         shared = Shared(newton, layout)
         plain, elastic = (Formulas(shared, elastic) for elastic in (False, True))
         self.width = next((w for w in WIDTHS[::-1] if layout.size * w * 8 <= _CACHE), WIDTHS[0])
@@ -57,7 +58,7 @@ class Iteration:
         for name, column in shared.fixed.items():
             self.memory[layout.blocks[name]] = column[:, None]
         self.state, self.moved = self.memory[where], self.memory[there]
-        self.settings, self.info = self.memory[settings], self.memory[info]
+        self.settings, self.info = self.memory[own], self.memory[info]
         self.x = self.memory[layout.blocks["x"]]
         values, self._inverses = (self.memory[layout.blocks[name]] for name in ("values", "inverses"))
         right = [self.memory[layout.blocks[f"right {k}"]] for k in (1, 2, 3)]

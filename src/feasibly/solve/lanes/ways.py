@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
-
-from feasibly.solve._newton import CAREFUL, HASTY, Manner
+from typing import Literal
 
 
 class Start(enum.Enum):
@@ -32,35 +31,32 @@ class Way:
     """One attempt."""
 
     start: Start
-    manner: Manner
+    manner: Literal["hasty", "careful", "elastic"]
+    """Which of the manners in `SolverSettings`."""
     elastic: bool = False
     guarded: bool = False
     """Whether the Hessian is made to curve upwards on the constraints."""
-    weight: float = 1.0
-    """What the objective counts; for an elastic way, as a share of what makes the price high enough."""
-    pull: float = 0.0
-    """The weight of staying near the first guess: it makes a least infeasible point unique."""
+    costs: bool = True
+    """Whether the objective counts; where it does not, staying near the first guess makes what is found unique."""
+    dear: bool = False
+    """Whether breaking a constraint costs more than usual."""
 
 
-_SOFT = replace(CAREFUL, refined_below=1e-2, short=1e-5, most=8)
-"""Elastic lanes: there is an interior, so that short steps are no sign of being stuck."""
-_PULL = 1e-6
-
-FIRST = Way(Start.GIVEN, HASTY)
-"""Bold where one row at a time is not (`WARM`): failing costs little here, and refining more than it brings. 118 buses
+FIRST = Way(Start.GIVEN, "hasty")
+"""Bold where one row at a time is not (`warm`): failing costs little here, and refining more than it brings. 118 buses
 0.42 ms a row instead of 0.53, 197_snem 0.63 instead of 1.03, 60_c__api 0.38 instead of 0.46."""
-NEAR = Way(Start.NEAR, HASTY)
-WIDE = Way(Start.WIDE, CAREFUL)
+NEAR = Way(Start.NEAR, "hasty")
+WIDE = Way(Start.WIDE, "careful")
 GUARDED = replace(WIDE, guarded=True)
 """From where the last one went to a saddle, as every fifth row of 197_snem__sad does, this goes to a minimum."""
-ELASTIC = Way(Start.NOMINAL, _SOFT, elastic=True, guarded=True)
-FINISH = Way(Start.FOUND, HASTY)
-FINISH_CAREFULLY = Way(Start.FOUND, CAREFUL)
-LEAST = replace(ELASTIC, weight=0.0, pull=_PULL)
+ELASTIC = Way(Start.NOMINAL, "elastic", elastic=True, guarded=True)
+FINISH = Way(Start.FOUND, "hasty")
+FINISH_CAREFULLY = Way(Start.FOUND, "careful")
+LEAST = replace(ELASTIC, costs=False)
 LEAST_FROM_AFAR = replace(LEAST, start=Start.GUESS)
-DEARER = replace(ELASTIC, weight=1e-2)
-"""For rows that broke constraints for their cost and have points that break none: at the edge of feasibility multipliers
-are large. One row in 300 of case57_ieee, which took as long as all others together."""
+DEARER = replace(ELASTIC, dear=True)
+"""For rows that broke constraints for their cost and have points that break none: at the edge of feasibility
+multipliers are large. One row in 300 of case57_ieee, which took as long as all others together."""
 
 FOLLOWING: dict[tuple[Way, End], Way] = {
     (FIRST, End.STUCK): NEAR,

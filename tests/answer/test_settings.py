@@ -1,0 +1,72 @@
+"""The numbers of the method: saved with a model, in force where it is opened, and open to what was saved before."""
+
+import ast
+import inspect
+import itertools
+import json
+from dataclasses import fields, replace
+
+import feasibly as fb
+from feasibly._codec import digest, pack, unpack
+from feasibly.answer.settings import Settings
+from feasibly.solve.settings import DEFAULT
+from tests.proxies import having, trained, unseen
+
+EARLIER = """{"is": "settings", "equality_tolerance": 1e-07, "inequality_tolerance": 5e-07, "probe_steps": 4,
+"quick_rounds": [4, 2], "hopeless": [10000000.0, 2000000.0], "prices_of_belief": [1e10, 1e9, 1e7], "unusual": 0.5,
+"trial_rows": 128}"""
+"""Some of what a model had from before the row-wise solver's numbers were among its settings."""
+
+
+def test_settings_saved_earlier_open_with_the_usual_numbers_for_the_rest():
+    found = unpack(json.loads(EARLIER), {}, Settings)
+    assert found == Settings(probe_steps=4)
+    assert found.solver == DEFAULT
+
+
+def test_models_certified_earlier_are_still_the_same_models():
+    assert digest(Settings()) == "eabb5627a7dce8721860a399b9eb7d59"
+    assert digest(Settings(solver=replace(DEFAULT, most_iterations=30))) != digest(Settings())
+
+
+def test_settings_are_one_value():
+    other = Settings(solver=replace(DEFAULT, centres=(0.3,)), few_rows=4)
+    assert unpack(json.loads(json.dumps(pack(other).plain)), {}, Settings) == other
+    assert hash(other) == hash(replace(other))  # compiled functions may be kept by it
+
+
+def test_a_model_keeps_its_own_numbers_and_uses_them(tmp_path):
+    proxy, data = trained("grid6")
+    x, cost, _ = unseen(proxy, data, 6)
+    changed = having(proxy, solver=replace(DEFAULT, most_free=0, most_iterations=1))
+    changed.save(tmp_path / "other")
+    opened = fb.Proxy.load(tmp_path / "other", problem=proxy.problem)
+    other = changed.calibration.settings
+    assert opened.calibration.settings == other
+    assert opened.digest() == changed.digest() != proxy.digest()
+    rowwise = opened.ladder.driver.rowwise
+    assert rowwise.settings == rowwise.solver.settings == other.solver
+    assert rowwise.batch is None
+    assert proxy.ladder.driver.rowwise.batch is not None
+    solved, usual = (each.predict(x, answer="solved") for each in (opened, proxy))
+    assert not (solved.y == usual.y).all(), "IPOPT's digits, and not those of the interior-point method"
+    assert abs(solved.objective / cost - 1.0).max() < 1e-6
+
+
+def test_another_solver_is_made_where_its_numbers_change():
+    proxy, _ = trained("grid6")
+    driver, c = proxy.ladder.driver, proxy.calibration
+    same = driver.having(replace(c, settings=replace(c.settings, last_steps=8)))
+    assert same.rowwise is driver.rowwise
+    changed = driver.having(replace(c, settings=replace(c.settings, solver=replace(DEFAULT, price=30.0))))
+    assert changed.rowwise.settings.price == 30.0
+
+
+def test_every_setting_has_a_reason():
+    body = ast.parse(inspect.getsource(Settings)).body[0].body
+    said = {
+        one.target.id
+        for one, after in itertools.pairwise(body)
+        if isinstance(one, ast.AnnAssign) and isinstance(getattr(after, "value", None), ast.Constant)
+    }
+    assert said == {each.name for each in fields(Settings)}

@@ -1,0 +1,102 @@
+"""The numbers of the solver: one record, which decides what it does and travels with it."""
+
+import ast
+import inspect
+import io
+import itertools
+import json
+import zlib
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from feasibly._codec import pack, unpack
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.sampling import sample
+from feasibly.solve import Outcome, Solver
+from feasibly.solve.settings import DEFAULT, SolverSettings
+from tests.problems import make
+
+
+def _again(packed, change):
+    """The bytes of a solver with another header."""
+    with np.load(io.BytesIO(zlib.decompress(packed))) as stored:
+        arrays = dict(stored)
+    header = json.loads(arrays["header"].tobytes())
+    change(header)
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return zlib.compress(buffer.getvalue())
+
+
+def test_one_iteration_is_not_enough_and_the_row_is_handed_on():
+    problem = make("grid6")
+    x = sample(problem, 3, seed=1)
+    usual, short = (
+        Solver.build(problem, settings=each) for each in (DEFAULT, replace(DEFAULT, most_iterations=1))
+    )
+    assert usual._interior.solve(x[0], usual.nominal.point).converged
+    assert not short._interior.solve(x[0], usual.nominal.point).converged
+    assert short.batch is None, "there is no point of the central path to begin at"
+    for row in x:
+        one, other = (solver.solve(row, usual.nominal.point) for solver in (usual, short))
+        assert (one.attempts, one.outcome, other.outcome) == (1, Outcome.OK, Outcome.OK)
+        assert other.attempts > 1
+        assert other.objective == pytest.approx(one.objective, rel=1e-6)
+
+
+def test_lanes_follow_the_same_record():
+    problem = make("half-infeasible")
+    x = np.array([[1.5], [2.05], [3.0]])
+    nothing_given = np.zeros(3, dtype=bool)
+    usual, blind = (
+        Solver.build(problem, settings=each).batch.solve(x, None, nothing_given)
+        for each in (DEFAULT, replace(DEFAULT, clearly=1e6))
+    )
+    assert usual.infeasible.tolist() == [False, True, True]
+    assert blind.infeasible.tolist() == [False, False, False]
+    assert blind.converged.tolist() == [True, False, False]
+
+
+def test_a_solver_takes_its_settings_along():
+    settings = replace(DEFAULT, most_free=0, careful=replace(DEFAULT.careful, short=1e-4))
+    there = Solver.deserialise(Solver.build(make("grid3"), settings=settings).serialise())
+    assert there.settings == settings
+    assert there.batch is None
+
+
+def test_bytes_from_before_there_were_settings_are_opened_with_the_usual_ones():
+    solver = Solver.build(make("grid3"))
+
+    def older(header):
+        header["format"] = 2
+        del header["settings"]
+
+    there = Solver.deserialise(_again(solver.serialise(), older))
+    assert there.settings == DEFAULT
+    np.testing.assert_array_equal(there.solve(there.model.nominal).y, solver.solve(solver.model.nominal).y)
+
+
+def test_bytes_with_settings_that_nobody_knows_here_are_refused():
+    packed = Solver.build(make("grid3")).serialise()
+    with pytest.raises(FeasiblyError, match=r"another version.*build it again.*'haste'"):
+        Solver.deserialise(_again(packed, lambda header: header["settings"].update(haste=1.0)))
+
+
+def test_settings_survive_a_file_and_may_be_incomplete():
+    other = replace(DEFAULT, centres=(1e-2,), price=30.0, elastic=replace(DEFAULT.elastic, most=5))
+    assert unpack(json.loads(json.dumps(pack(other).plain)), {}, SolverSettings) == other
+    assert unpack({"is": "solver-settings", "price": 30}, {}, SolverSettings) == replace(DEFAULT, price=30.0)
+    assert hash(other) != hash(DEFAULT)
+
+
+def test_every_setting_has_a_reason():
+    body = ast.parse(inspect.getsource(SolverSettings)).body[0].body
+    said = {
+        one.target.id
+        for one, after in itertools.pairwise(body)
+        if isinstance(one, ast.AnnAssign) and isinstance(getattr(after, "value", None), ast.Constant)
+    }
+    assert said == {each.name for each in fields(SolverSettings)}
