@@ -280,19 +280,23 @@ class _Module:
         """`L D L'` of a symmetric matrix, column after column, each taken off those to its right at once.
 
         `values` are the diagonal, then the entries below it, column by column; `columns` say where each begins, and
-        `targets`, for every pair of entries of a column in turn, which value their product is taken off.
+        `targets`, for every pair of entries of a column in turn, which value their product is taken off. After the
+        inverses of the diagonal stands how many of them are negative.
         """
         words, vectors = _INT.as_pointer(), self._vector.as_pointer()
         function, (columns, targets, size, values, inverses) = self._begin(
             "factor", words, words, _LONG, vectors, vectors
         )
         b = ir.IRBuilder(function.append_basic_block("entry"))
-        one = ir.Constant(self._vector, [1.0] * self._width)
-        reader = b.alloca(_LONG)
+        zero, one = (ir.Constant(self._vector, [value] * self._width) for value in (0.0, 1.0))
+        reader, negative = b.alloca(_LONG), b.alloca(self._vector)
         b.store(_LONG(0), reader)
+        self._store(b, zero, negative, _LONG(0))
         with _loop(b, _LONG(0), size) as column:
             inverse = b.fdiv(one, self._load(b, values, column))
             self._store(b, inverse, inverses, column)
+            below = b.select(b.fcmp_ordered("<", inverse, zero), one, zero)
+            self._store(b, b.fadd(self._load(b, negative, _LONG(0)), below), negative, _LONG(0))
             begins, ends = self._column(b, columns, column, size)
             with _loop(b, begins, ends) as entry:
                 scaled = b.fmul(self._load(b, values, entry), inverse)
@@ -308,6 +312,7 @@ class _Module:
                     self._store(b, taken, values, target)
                 b.store(b.add(at, b.sub(ends, entry)), reader)
                 self._store(b, scaled, values, entry)
+        self._store(b, self._load(b, negative, _LONG(0)), inverses, size)
         b.ret_void()
 
     def _substitute(self) -> None:
