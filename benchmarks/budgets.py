@@ -61,7 +61,8 @@ def drawn(count: int, seed: int, methods: list[str], budgets: list[float]) -> li
     return [(random.choice(budgets), grids[i % len(grids)], random.choice(methods)) for i in range(count)]
 
 
-def try_budget(store: Path, labels: int, method: str, budget: float) -> dict[str, Any]:
+def try_budget(store: Path, asked: int, method: str, budget: float) -> dict[str, Any]:
+    labels = min(asked, fb.Dataset.open(store).n_labels)
     with tempfile.TemporaryDirectory(prefix="feasibly-budget-") as folder:
         words = [
             "train",
