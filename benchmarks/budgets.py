@@ -1,6 +1,7 @@
 """Is a budget kept? `feasibly train` with every method on grids small and large, from no time at all to ten seconds.
 
     python benchmarks/budgets.py --out benchmarks/results/budgets.json [--grids case57_ieee,...] [--seconds 3600]
+    python benchmarks/budgets.py --out FILE --draw 128          every case of the suite, methods and budgets by lot
 
 A budget counts from the moment the labels are open until there is a model to write; `over` is what that took beyond it,
 and `wall` the whole command, which imports JAX before and writes the model after. Labels are kept in `--labels`: their
@@ -18,30 +19,50 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import feasibly as fb
 from feasibly.report.machine import describe_machine
+from feasibly.solve import SolverOptions
 from feasibly.train.registry import METHODS
+from lots import FILE
 
 GRIDS = (
     "case5_pjm", "case14_ieee", "case30_as", "case39_epri", "case57_ieee", "case89_pegase", "case118_ieee",
     "case162_ieee_dtc", "case179_goc", "case197_snem", "case300_ieee", "case500_goc", "case588_sdet",
 )  # fmt: skip
-BUDGETS = (1e-9, 0.5, 3.0, 10.0)
+BUDGETS = (1e-9, 0.5, 3.0, 10.0, 30.0)
+SPREADS = (0.2, 0.05, 0.02)
+"""How far loads are drawn from nominal: the widest at which half of the draws have a solution."""
 ALLOWED = 2.0
+PATIENCE = SolverOptions(max_seconds=5.0)
 
 
 def labels_of(grid: str, count: int, folder: Path) -> Path:
     path = folder / f"{grid}-{count}.zarr"
-    if not path.exists():
-        fb.label(
-            fb.load_problem(f"pglib:{grid}"), count=2 * count, seed=0, jobs=1, out=path
-        )  # some are infeasible
+    if path.exists():
+        return path
+    problem = fb.load_problem(f"pglib:{grid}")
+    for spread in SPREADS:
+        x = fb.sample(problem, 2 * count, seed=0, spread=spread)
+        tried = fb.label(problem, x[:16], jobs=1, options=PATIENCE)
+        if 2 * tried.n_labels >= len(tried) or spread == SPREADS[-1]:
+            fb.label(problem, x, jobs=1, options=PATIENCE, out=path)
+            break
     return path
 
 
-def try_budget(store: Path, labels: int, method: str, budget: float) -> dict[str, Any]:
+def drawn(count: int, seed: int, methods: list[str], budgets: list[float]) -> list[tuple[float, str, str]]:
+    """So many runs over all cases of the suite in turn, each with a method and a budget drawn from a seed."""
+    lots, random = json.loads(FILE.read_text(encoding="utf-8")), Random(seed)
+    grids = [*lots["choosing"], *lots["judging"]]
+    random.shuffle(grids)
+    return [(random.choice(budgets), grids[i % len(grids)], random.choice(methods)) for i in range(count)]
+
+
+def try_budget(store: Path, asked: int, method: str, budget: float) -> dict[str, Any]:
+    labels = min(asked, fb.Dataset.open(store).n_labels)
     with tempfile.TemporaryDirectory(prefix="feasibly-budget-") as folder:
         words = [
             "train",
@@ -90,6 +111,8 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=math.inf, help="begin no further run after this long"
     )
+    parser.add_argument("--draw", type=int, help="so many runs by lot instead, over every case of the suite")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--note", default="", help="what else went on, for whoever reads the figures")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -97,10 +120,12 @@ def main() -> None:
     done = {(row["grid"], row["method"], row["budget"]) for row in rows}
     given.labels.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + given.seconds
+    budgets, methods = list(map(float, given.budgets.split(","))), given.methods.split(",")
     # The smallest budget on every grid first: a campaign that is cut short has tried all of them.
-    for budget, grid, method in itertools.product(
-        map(float, given.budgets.split(",")), given.grids.split(","), given.methods.split(",")
-    ):
+    runs = list(itertools.product(budgets, given.grids.split(","), methods))
+    if given.draw:
+        runs = drawn(given.draw, given.seed, methods, budgets)
+    for budget, grid, method in runs:
         if (grid, method, budget) in done:
             continue
         if time.monotonic() > until:

@@ -8,10 +8,12 @@ import pytest
 
 import feasibly as fb
 from feasibly.answer.driver import Driver
+from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.answer.switches import find_switches, switch_inputs
 from feasibly.measure.metrics import measure_rows
 from feasibly.precision import double
+from feasibly.solve.system import sparse_derivatives, switched_derivatives
 from tests.problems import make
 from tests.proxies import patient
 
@@ -30,6 +32,25 @@ def test_what_is_on_or_off_is_found_by_name():
     assert list(found) == list(range(inputs["branch"].start, inputs["generator"].stop))
     assert not len(switch_inputs(make("grid6")))
     assert not len(switch_inputs(make("toy")))
+
+
+def test_elements_that_go_out_together_change_what_each_changes_alone():
+    problem = fb.load_problem("pglib:case30_ieee", vary=("load", "branch", "generator"))
+    rowwise, inputs = RowSolver(problem), switch_inputs(problem)
+    model, nominal = rowwise.model, rowwise.solver.nominal.point
+    at = nominal.y, nominal.duals.equality, nominal.duals.inequality
+    usual = sparse_derivatives(model, model.nominal, *at)
+    found = switched_derivatives(model, model.nominal, *at, inputs, 0.0)
+    assert len(found) == len(inputs)
+    for one, parts in zip(inputs, found, strict=True):
+        x = model.nominal.copy()
+        x[one] = 0.0
+        alone = sparse_derivatives(model, x, *at)
+        for k, (rows, columns, amounts) in enumerate(parts):
+            wanted = (alone[k] - usual[k]).toarray()
+            change = np.zeros_like(wanted)
+            change[rows, columns] = amounts
+            np.testing.assert_allclose(change, wanted, rtol=1e-9, atol=1e-9 * np.abs(usual[k]).max())
 
 
 def test_a_correction_is_the_inverse_with_the_element_out():

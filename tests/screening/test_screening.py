@@ -112,6 +112,20 @@ def test_an_interrupted_screening_goes_on_where_it_stopped(
         fb.screen(proxy, profile, "all", tmp_path / "out.zarr", answer="solved")
 
 
+def test_several_processes_find_the_same(proxy: fb.Proxy, result: fb.Screening, tmp_path: Path) -> None:
+    profile = {"hour": np.arange(5), "factor": FACTOR}
+    told: list[Any] = []
+    both = fb.screen(
+        proxy, profile, "all", tmp_path / "out.zarr", batch=12, full=True, jobs=2, progress=told.append
+    )
+    assert sorted(one.done for one in told)[-1] == 5
+    assert both.finished
+    for name in ("cost", "outcome", "violation", "lowest_voltage_bus", "branch_loading", "y"):
+        np.testing.assert_allclose(getattr(both, name), getattr(result, name), rtol=1e-7, atol=1e-9)
+    with pytest.raises(fb.FeasiblyError, match="jobs must be a whole number"):
+        fb.screen(proxy, profile, "all", tmp_path / "none.zarr", jobs=0)
+
+
 def test_the_page_is_one_file_that_names_what_matters(result: fb.Screening, tmp_path: Path) -> None:
     result.write_page(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()

@@ -74,7 +74,7 @@ def test_long_programs_in_which_values_are_used_again_and_again():
     pool = [x[i] for i in range(6)]
     for _ in range(4000):
         a, b = (pool[int(i)] for i in random.integers(max(len(pool) - 300, 0), len(pool), 2))
-        pool.append((a + b, a * 0.5 - b, casadi.sin(a) * b)[int(random.integers(3))])
+        pool.append((a + b, a * 0.5 - b, a * b / (1.0 + a * a))[int(random.integers(3))])
     chosen = [pool[int(i)] for i in random.integers(0, len(pool), 200)] + [
         x[0],
         casadi.SX(3.0),
@@ -85,6 +85,24 @@ def test_long_programs_in_which_values_are_used_again_and_again():
     rows = random.uniform(-1.0, 1.0, (11, 6))
     wanted = [np.array(function(row)).ravel() for row in rows]
     np.testing.assert_allclose(Rows(function)(rows)[0], wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-8, 0.1, 1.0, 3.0, 1e3, 1e6, 1e12])
+def test_sine_and_cosine_are_right_to_the_last_digit(size):
+    angle = casadi.SX.sym("angle", 4)
+    rows = Rows(casadi.Function("f", [angle], [casadi.sin(angle), casadi.cos(angle)]))
+    x = np.random.default_rng(3).uniform(-size, size, (999, 4))
+    for found, wanted in zip(rows(x), (np.sin(x), np.cos(x)), strict=True):
+        assert (np.abs(found - wanted) <= 2.0 * np.spacing(np.abs(wanted))).all()
+
+
+def test_quarter_turns_and_what_is_no_angle():
+    angle = casadi.SX.sym("angle")
+    rows = Rows(casadi.Function("f", [angle], [casadi.sin(angle), casadi.cos(angle)]))
+    x = np.concatenate([0.25 * np.pi * np.arange(-9, 10), [0.0, np.nan, np.inf, -np.inf]])[:, None]
+    with np.errstate(invalid="ignore"):
+        for found, wanted in zip(rows(x), (np.sin(x), np.cos(x)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-15, atol=1e-25)
 
 
 def test_what_a_program_reads_it_may_not_write():
@@ -114,7 +132,9 @@ def test_factors_solve_what_numpy_solves(seed):
     rows, columns = np.nonzero(pattern.T)[::-1]
     sparsity = casadi.Sparsity.triplet(size, size, rows.tolist(), columns.tolist())
     factors = analyse(sparsity)
-    values, inverses, right = (memory(size, WIDTH) for size in (factors.values, factors.size, factors.size))
+    values, inverses, right = (
+        memory(size, WIDTH) for size in (factors.values, factors.size + 1, factors.size)
+    )
     row, column = np.array(sparsity.row())[factors.upper], np.array(sparsity.get_col())[factors.upper]
     wanted = random.standard_normal((size, WIDTH))
     for lane, matrix in enumerate(matrices):
@@ -124,7 +144,7 @@ def test_factors_solve_what_numpy_solves(seed):
     factors.substitute(values, inverses, right)()
     np.testing.assert_allclose(right, wanted[factors.order], rtol=1e-9, atol=1e-9)
     for lane, matrix in enumerate(matrices):
-        assert (inverses[:, lane] < 0.0).sum() == (np.linalg.eigvalsh(matrix) < 0.0).sum()
+        assert inverses[-1, lane] == (np.linalg.eigvalsh(matrix) < 0.0).sum()
 
 
 def test_columns_in_between_share_places_only_when_nobody_reads_them_any_more():
@@ -178,7 +198,7 @@ def test_an_iteration_is_that_of_one_row_at_a_time(name, manner):
             np.testing.assert_allclose(
                 iteration.moved[: len(plain), lane], np.concatenate(moved), rtol=1e-5, atol=1e-6
             )
-            assert iteration.curves_up(lane) == interior._curves_up(matrix)
+            assert iteration.curves_up()[lane] == interior._curves_up(matrix)
             states[lane] = State(*moved)
         iteration.state[:] = iteration.moved
 
@@ -190,7 +210,7 @@ def test_rows_end_where_they_do_one_by_one(name):
     if rows.batch is None:
         assert not rows.solver.nominal.outcome.ok, "lanes are for every problem that has a nominal solution"
         return
-    x = sample(problem, 2 * rows.batch._iteration.width + 3, seed=4)
+    x = sample(problem, 2 * rows.batch.iteration.width + 3, seed=4)
     found = rows.solve(x, None, thorough=True, at_once=True)
     alone = rows.solve(x, None, thorough=True, at_once=False)
     assert found.outcome == alone.outcome
@@ -220,12 +240,12 @@ def test_elastic_lanes_end_where_ipopt_ends_on_the_same_problem(name):
     problem = make(name)
     solver = Solver.build(problem)
     batch, model = solver.batch, solver.model
-    iteration = batch._iteration
+    iteration = batch.iteration
     rows = sample(problem, iteration.width, seed=8)
     if name == "half-infeasible":
         rows[0] = 2.75
     for lane, x in enumerate(rows):
-        iteration.state[:, lane] = batch.start(ELASTIC, 0, x[None], np.zeros((1, 1)))
+        iteration.state[:, lane] = batch.start(ELASTIC, x, None)
         iteration.x[:, lane] = x
         own = DEFAULT.elastic.settings(1e-9), [1.0, batch.weight(ELASTIC), 0.0]
         iteration.settings[:, lane] = np.concatenate(own)

@@ -33,6 +33,7 @@ def screen(
     batch: Annotated[
         int, typer.Option("--batch", metavar="N", min=1, help="Instances to answer at a time.")
     ] = 4096,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Processes to answer in.")] = 1,
     full: Annotated[bool, typer.Option("--full", help="Keep every answer, not only its summary.")] = False,
     page: Annotated[
         Path | None,
@@ -67,7 +68,8 @@ def screen(
         meter.turn_to("screening")
         given = columns["x"] if list(columns) == ["x"] and columns["x"].ndim == 2 else columns
         found = fb.screen(
-            proxy, given, outages, out, answer=answer, tolerance=tolerance, batch=batch, full=full, progress=tell
+            proxy, given, outages, out, answer=answer, tolerance=tolerance, batch=batch, full=full, jobs=jobs,
+            progress=tell,
         )  # fmt: skip
         where = out.with_suffix(".html") if page is None else page
         meter.turn_to(f"writing {where}")

@@ -122,23 +122,15 @@ def find_switches(
     A derivative that changes by less than `unchanged` has not changed.
     """
     from feasibly.problem._fixed import own_multipliers
-    from feasibly.solve.system import sparse_derivatives
+    from feasibly.solve.system import switched_derivatives
 
     search = problem.with_fixed_bounds
     duals = candidates.expand(search, centre.equality[None], centre.lam[None])
     inequality = own_multipliers(problem, duals.inequality, duals.lower, duals.upper)[0][0]
-
-    def at(x: Array) -> tuple[Any, Any]:
-        hessian, jacobian, _ = sparse_derivatives(rowwise.model, x, centre.y, centre.equality, inequality)
-        return hessian, jacobian
-
-    usual = at(centre.x)
-    found = []
-    for one in inputs:
-        x = centre.x.copy()
-        x[one] = 0.0
-        bent, turned = ((now - before).tocoo() for now, before in zip(at(x), usual, strict=True))
-        found.append(_places(bent, turned, problem.n_outputs, unchanged))
+    changes = switched_derivatives(
+        rowwise.model, centre.x, centre.y, centre.equality, inequality, inputs, unchanged
+    )
+    found = [_places(bent, turned, problem.n_outputs) for bent, turned in changes]
     most = max((len(index) for index, _ in found), default=0)
     index = np.zeros((len(inputs), most), dtype=np.int64)
     change = np.zeros((len(inputs), most, most))
@@ -148,12 +140,11 @@ def find_switches(
     return Switches(np.asarray(inputs, dtype=np.int64), index, change)
 
 
-def _places(bent: Any, turned: Any, outputs: int, unchanged: float) -> tuple[Ints, Array]:
+def _places(bent: Any, turned: Any, outputs: int) -> tuple[Ints, Array]:
     """Where the Hessian and the equalities' Jacobian change, and by what: one symmetric matrix."""
-    seen = [np.abs(part.data) > unchanged for part in (bent, turned)]
-    rows = np.concatenate([bent.row[seen[0]], outputs + turned.row[seen[1]]])
-    columns = np.concatenate([bent.col[seen[0]], turned.col[seen[1]]])
-    values = np.concatenate([bent.data[seen[0]], turned.data[seen[1]]])
+    rows = np.concatenate([bent[0], outputs + turned[0]])
+    columns = np.concatenate([bent[1], turned[1]])
+    values = np.concatenate([bent[2], turned[2]])
     places = np.unique(np.concatenate([rows, columns]))
     matrix = np.zeros((len(places), len(places)))
     i, j = np.searchsorted(places, rows), np.searchsorted(places, columns)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
@@ -27,9 +27,11 @@ _DEATHS_AT_START = 3
 
 
 @contextmanager
-def open_local(digest: str, payload: bytes, jobs: int | None) -> Iterator[Engine]:
-    """`jobs` worker processes, one a core when not given."""
-    pool = _Pool(digest, payload, jobs or loky.cpu_count())
+def open_local(
+    prepare: Callable[..., _worker.Work], arguments: tuple[Any, ...], jobs: int | None
+) -> Iterator[Engine]:
+    """`jobs` worker processes, one a core when not given, that do `prepare(*arguments)` to blocks of inputs."""
+    pool = _Pool(prepare, arguments, jobs or loky.cpu_count())
     try:
         yield pool
     finally:
@@ -39,11 +41,11 @@ def open_local(digest: str, payload: bytes, jobs: int | None) -> Iterator[Engine
 class _Process:
     """One worker and the block it has."""
 
-    def __init__(self, digest: str, payload: bytes) -> None:
+    def __init__(self, prepare: Callable[..., _worker.Work], arguments: tuple[Any, ...]) -> None:
         self.connection, theirs = Pipe()
         self.task: Task | None = None
         self.process: Any = get_context("loky").Process(
-            target=_worker.serve, args=(theirs, digest, payload), env=_worker.ONE_THREAD, daemon=True
+            target=_worker.serve, args=(theirs, prepare, arguments), env=_worker.ONE_THREAD, daemon=True
         )
         self.process.start()
         theirs.close()  # the worker's end is the worker's alone, so that its death is the end of the file
@@ -71,13 +73,13 @@ class _Process:
 
 
 class _Pool:
-    def __init__(self, digest: str, payload: bytes, jobs: int) -> None:
-        self._digest, self._payload = digest, payload
+    def __init__(self, prepare: Callable[..., _worker.Work], arguments: tuple[Any, ...], jobs: int) -> None:
+        self._prepare, self._arguments = prepare, arguments
         self.jobs = jobs
         self._workers = [self._start() for _ in range(jobs)]
 
     def _start(self) -> _Process:
-        return _Process(self._digest, self._payload)
+        return _Process(self._prepare, self._arguments)
 
     def stop(self) -> None:
         for worker in self._workers:

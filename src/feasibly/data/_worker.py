@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import signal
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from feasibly.solve.nlp import Solver
+
+Work = Callable[[NDArray[np.float64]], dict[str, NDArray[Any]]]
+"""What is done to a block of inputs."""
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -42,23 +46,28 @@ def carry(digest: str, payload: bytes) -> None:
     _packed[digest] = payload
 
 
-def serve(connection: Connection, digest: str, payload: bytes) -> None:
-    """Be a worker process: solve the blocks that come through `connection` until it closes."""
+def serve(connection: Connection, prepare: Callable[..., Work], arguments: tuple[Any, ...]) -> None:
+    """Be a worker process: do `prepare(*arguments)` to every block that comes through `connection` until it closes."""
     # Ctrl-C in a terminal reaches every process; it is for the main one, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    carry(digest, payload)
+    work: Work | None = None
     try:
         while True:
             x = connection.recv()
             try:
-                answer: Any = solve_block(digest, x)
-            except (
-                Exception
-            ) as error:  # not of one row, those are caught below: the main process must hear of it
+                work = work or prepare(*arguments)
+                answer: Any = work(x)
+            except Exception as error:  # the main process must hear of it
                 answer = error
             connection.send(answer)
     except (EOFError, OSError):  # the main process is gone
         return
+
+
+def solving(digest: str, payload: bytes) -> Work:
+    """What a worker does that solves; an error of one row is that row's outcome."""
+    carry(digest, payload)
+    return functools.partial(solve_block, digest)
 
 
 def solve_block(

@@ -79,7 +79,7 @@ def open_engine(
             return _in_process(digest, payload)
         from feasibly.data._local import open_local
 
-        return open_local(digest, payload, jobs)
+        return open_local(_worker.solving, (digest, payload), jobs)
     if name == "dask":
         from feasibly.data._dask import open_dask
 

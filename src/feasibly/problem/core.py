@@ -272,7 +272,10 @@ class Problem:
             return np.zeros(0), np.zeros(0), np.zeros(0)
         found = self._run(self._worst_compiled, x, y)
         floor, ceiling = (self.lower, self.upper) if self.limits.functions is None else self.bounds(x)
-        over = np.max(np.maximum(floor - y, y - ceiling), axis=1, initial=0.0)
+        with np.errstate(
+            invalid="ignore"
+        ):  # an infinite answer where there is no bound: not a number, and no answer
+            over = np.max(np.maximum(floor - y, y - ceiling), axis=1, initial=0.0)
         return found[:, 0], found[:, 1], np.maximum(found[:, 2], over)
 
     @functools.cached_property

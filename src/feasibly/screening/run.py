@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import AnswerOutcome
+from feasibly.data._worker import Work
+from feasibly.data.engines import Answered, Engine, Task
 from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.families import grid_of
 from feasibly.problem.flows import compute_flows
 from feasibly.proxy import Proxy
 from feasibly.screening.plan import Plan, make_plan
@@ -109,6 +115,7 @@ def screen(
     tolerance: float = 1e-4,
     batch: int = BATCH,
     full: bool = False,
+    jobs: int = 1,
     progress: Callable[[ScreenProgress], None] | None = None,
 ) -> Screening:
     """Answer every hour of `profile` with everything in service and under every single outage.
@@ -125,6 +132,7 @@ def screen(
         answer, tolerance: how to answer; see `Proxy.predict`.
         batch: rows to answer at a time.
         full: keep every answer too, not only its cost, outcome, violation and worst elements.
+        jobs: processes to answer in; each has a copy of the model.
         progress: called with a `ScreenProgress` after every block.
 
     Raises:
@@ -134,6 +142,8 @@ def screen(
     """
     if int(batch) != batch or batch < 1:
         raise FeasiblyError(f"batch must be a whole number of rows, at least 1, not {batch}")
+    if int(jobs) != jobs or jobs < 1:
+        raise FeasiblyError(f"jobs must be a whole number of processes, at least 1, not {jobs}")
     plan = make_plan(proxy.problem, profile, outages)
     hours, count = len(plan.hours), len(plan.names)
     block = max(1, int(batch) // count)
@@ -151,30 +161,76 @@ def screen(
     path = Path(out)
     store = Store.create_or_resume(path, header, sizes, block, full=full)
     try:
-        _answer(proxy, plan, store, answer, tolerance, full, progress)
+        ask = Asking(len(plan.names), answer, tolerance, full)
+        with _workers(proxy, ask, int(jobs)) as engine:
+            _answer(plan, store, engine, progress)
     finally:
         store.close()
     return Screening(path)
 
 
+@dataclass(frozen=True)
+class Asking:
+    """How cells are answered and what of them is kept."""
+
+    outages: int
+    """Cells of an hour."""
+    answer: str
+    tolerance: float
+    full: bool
+
+
+@contextmanager
+def _workers(proxy: Proxy, ask: Asking, jobs: int) -> Iterator[Engine]:
+    """What answers blocks of cells: this process, or others that open a copy of the model."""
+    if jobs == 1:
+        yield _Here(proxy, ask)
+        return
+    from feasibly.data._local import open_local
+
+    with tempfile.TemporaryDirectory(prefix="feasibly-screen-") as folder:
+        copy = str(Path(folder) / "model")
+        proxy.save(copy)
+        with open_local(_open_and_answer, (copy, ask), jobs) as engine:
+            yield engine
+
+
+class _Here:
+    jobs = 1
+
+    def __init__(self, proxy: Proxy, ask: Asking) -> None:
+        self._work = functools.partial(answer_block, proxy, ask)
+
+    def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
+        for task in tasks:
+            yield task, self._work(task.x)
+
+
+def _open_and_answer(model: str, ask: Asking) -> Work:
+    """What a worker process does."""
+    return functools.partial(answer_block, Proxy.load(model), ask)
+
+
 def _answer(
-    proxy: Proxy,
-    plan: Plan,
-    store: Store,
-    answer: str,
-    tolerance: float,
-    full: bool,
-    progress: Callable[[ScreenProgress], None] | None,
+    plan: Plan, store: Store, engine: Engine, progress: Callable[[ScreenProgress], None] | None
 ) -> None:
     hours, count, block = len(plan.hours), len(plan.names), store.block
     there = store.done
     before = sum(min(block, hours - i * block) for i in np.flatnonzero(there).tolist())
     done, began = before, time.perf_counter()
+    missing = (
+        Task(index, plan.rows(index * block, min((index + 1) * block, hours)))
+        for index in np.flatnonzero(~there).tolist()
+    )
     try:
-        for index in np.flatnonzero(~there).tolist():
-            first, last = index * block, min((index + 1) * block, hours)
-            store.write(index, _block(proxy, plan, first, last, answer, tolerance, full))
-            done += last - first
+        for task, arrays in engine.run(missing):
+            if arrays is None:
+                raise FeasiblyError(
+                    f"hours from {task.index * block} on could not be answered: the processes that tried died, "
+                    f"perhaps for want of memory; {done} of {hours} hours are in {store.path}. Try fewer jobs"
+                )
+            store.write(task.index, arrays)
+            done += len(task.x) // count
             if progress is not None:
                 spent = time.perf_counter() - began
                 progress(ScreenProgress(done, hours, before, (done - before) * count, spent))
@@ -182,15 +238,14 @@ def _answer(
         raise ScreenInterrupt(store.path, done, hours) from None
 
 
-def _block(
-    proxy: Proxy, plan: Plan, first: int, last: int, answer: str, tolerance: float, full: bool
-) -> dict[str, NDArray[Any]]:
-    """Everything that is stored of some hours."""
-    x = plan.rows(first, last)
-    found = proxy.predict(x, answer, tolerance=tolerance)
-    loadings = compute_flows(plan.problem, plan.grid, x, found.y).loading / 100.0
-    voltages = found.y[:, plan.problem.blocks["vm"]]
-    shape = (len(plan.names), last - first)
+def answer_block(proxy: Proxy, ask: Asking, x: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Everything that is stored of some hours; in `x`, every outage has all of them before the next has any."""
+    grid = grid_of(proxy.problem)
+    assert grid is not None  # a plan was made of it
+    found = proxy.predict(x, ask.answer, tolerance=ask.tolerance)
+    loadings = compute_flows(proxy.problem, grid, x, found.y).loading / 100.0
+    voltages = found.y[:, proxy.problem.blocks["vm"]]
+    shape = (ask.outages, len(x) // ask.outages)
 
     def cells(values: NDArray[Any]) -> NDArray[Any]:
         return values.reshape(*shape, *values.shape[1:]).swapaxes(0, 1)
@@ -218,6 +273,6 @@ def _block(
     ):  # fmt: skip
         over = worst(cells(values), axis=1)
         arrays[name] = np.where(np.isfinite(over), over, np.nan)
-    if full:
+    if ask.full:
         arrays["y"] = cells(found.y)
     return arrays

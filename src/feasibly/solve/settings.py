@@ -184,6 +184,9 @@ class SolverSettings:
     """What is ready within so many seconds need not pay first."""
     cold: float = 3.0
     """The nominal input, solved from nowhere, takes about so many times as long as a row."""
+    close: float = 1e-5
+    """A row whose errors are all below this has twice as many iterations as another: at the edge of feasibility, where
+    constraints' gradients hardly differ, errors halve in every step (one row in 800 of case57_ieee)."""
     settled: int = 4
     """A row whose constraints and complementarity hold, and whose stationarity has been below the next one in so many
     iterations, has as much of it as rounding allows:"""
@@ -200,6 +203,8 @@ class SolverSettings:
     """What breaking a constraint costs, in largest multipliers of the nominal solution: with 30, one row in eleven of
     case24_ieee_rts__api broke some for its cost; more takes more iterations (240_pserc__api: 36 with 30, 48 with
     100)."""
+    dearer: float = 100.0
+    """So many times that for rows that broke constraints for their cost though some point breaks none."""
     elastic_barrier: float = 1e-8
     """As `least_barrier`, where constraints may be broken: such a row is finished without that."""
     elastic_tolerances: tuple[float, float, float] = (1e-6, 2e-5, 1e-7)

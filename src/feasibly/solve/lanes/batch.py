@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 from feasibly.problem.point import Point
 from feasibly.solve.interior import Interior
 from feasibly.solve.lanes.evaluate import Rows
-from feasibly.solve.lanes.formulas import SETTINGS
 from feasibly.solve.lanes.iteration import Iteration
-from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Start, Way
+from feasibly.solve.lanes.run import Lanes, Rules
+from feasibly.solve.lanes.ways import Start, Way
 from feasibly.solve.records import Array
 from feasibly.solve.settings import Manner
 
@@ -46,19 +45,21 @@ class Batch:
     """
 
     def __init__(self, interior: Interior, nominal: Point) -> None:
-        self._interior, self._model, self._settings = interior, interior.model, interior.settings
-        self._iteration = Iteration(self._model, self._settings)
+        self._interior, self._model, self.settings = interior, interior.model, interior.settings
+        self.iteration = Iteration(self._model, self.settings)
         self._slim = Rows(self._model.slim)
         self._fixed = Rows(self._model.fixed) if len(self._model.fixed_outputs) else None
         self._bounds = None if self._model.bounds is None else Rows(self._model.bounds)
-        self._centres = [np.concatenate([c.y, c.nu, c.s, c.z]) for c in interior.centres]
+        amounts = np.zeros(2 * self._model.n_equalities + self._model.n_inequalities)
+        self._centres = [np.concatenate([c.y, c.nu, c.s, c.z, amounts]) for c in interior.centres]
+        self._rules: dict[Way, Rules] = {}
         self._nominal = nominal
         model, unit = self._model, self._model.objective_scale
         sizes = (
             np.abs(nominal.duals.equality * unit / model.equality_scale).max(initial=0.0),
             np.abs(nominal.duals.inequality * unit / model.inequality_scale).max(initial=0.0),
         )
-        self._weight = 1.0 / (self._settings.price * max(*sizes, 1.0))
+        self._weight = 1.0 / (self.settings.price * max(*sizes, 1.0))
 
     # ---- solving ---------------------------------------------------------------------------------------
 
@@ -73,7 +74,7 @@ class Batch:
             given: which rows have one that is to be used.
             go_on: asked before a row is begun.
         """
-        rows = max(_MOST_BYTES // (16 * len(self._iteration.state)), self._iteration.width)
+        rows = max(_MOST_BYTES // (8 * len(self.iteration.state)), self.iteration.width)
         parts = []
         for first in range(0, max(len(x), 1), rows):
             some = slice(first, first + rows)
@@ -89,36 +90,60 @@ class Batch:
         return Finished(Point.join([part.point for part in parts]), *masks)
 
     def _solve(self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool]) -> Finished:
-        begun = np.full((len(x), len(self._iteration.state)), np.nan)
+        begun: dict[int, Array] = {}
         if starts is not None and given.any():
-            begun[given] = self._begin(x[given], starts.take(given))
-        given = given & np.isfinite(begun).all(axis=1)
-        lanes = _Lanes(self, x, begun, given, go_on)
+            states = self._begin(x[given], starts.take(given))
+            sound = np.isfinite(states).all(axis=1)
+            begun = dict(zip(np.flatnonzero(given)[sound].tolist(), states[sound], strict=True))
+        lanes = Lanes(self, x, begun, go_on)
         lanes.run()
-        point = self._points(x, lanes.state, lanes.converged)
+        point = self._points(x, lanes.found, lanes.converged)
         return Finished(point, lanes.converged, lanes.infeasible, lanes.iterations, lanes.tried)
 
-    def start(self, way: Way, row: int, x: Array, begun: Array) -> Array:
+    def start(self, way: Way, x: Array, begun: Array | None) -> Array:
         """Where a row begins on a way."""
-        plain = np.zeros(len(self._iteration.state))
         if way.start in (Start.GIVEN, Start.FOUND):
-            return begun[row]
+            assert begun is not None
+            return begun
         if way.start in (Start.NEAR, Start.WIDE):
-            centre = self._centres[0 if way.start is Start.NEAR else -1]
-            plain[: len(centre)] = centre
-            return plain
+            return self._centres[0 if way.start is Start.NEAR else -1]
         y = self._nominal.y if way.start is Start.NOMINAL else self._model.start
-        return self._begin_elastic(x[row], y)
+        return self._begin_elastic(x, y)
+
+    def rules(self, way: Way) -> Rules:
+        """What holds for a lane on a way."""
+        if way not in self._rules:
+            self._rules[way] = self._ruled(way)
+        return self._rules[way]
+
+    def _ruled(self, way: Way) -> Rules:
+        s, interior = self.settings, self._interior
+        own = float(way.elastic), self.weight(way), 0.0 if way.costs else s.pull
+        large = way.manner == "hasty" and len(self._model.free) >= s.large_from
+        manner: Manner = s.large if large else getattr(s, way.manner)
+        tolerances = s.elastic_tolerances if way.elastic else (interior.tolerance,) * 3
+        return Rules(
+            settings=np.array([
+                *manner.settings(s.elastic_barrier if way.elastic else interior.barrier), *own,
+            ]),
+            limits=np.array([
+                *tolerances, np.inf if way.elastic else interior.held_up / self.iteration.newton.rows,
+                manner.short, manner.most, s.elastic_iterations if way.elastic else s.most_iterations,
+                s.elastic_settled if way.elastic else s.settled,
+            ]),
+        )  # fmt: skip
 
     def weight(self, way: Way) -> float:
         """What the objective counts on a way."""
         if not way.costs:
             return 0.0
-        return self._weight if way.elastic else 1.0
+        if not way.elastic:
+            return 1.0
+        return self._weight / (self.settings.dearer if way.dear else 1.0)
 
     def _begin(self, x: Array, starts: Point) -> Array:
         """An interior point near each start, by as much as it is wrong (see `Interior.begin`)."""
-        model, newton, s = self._model, self._iteration.newton, self._settings
+        model, newton, s = self._model, self.iteration.newton, self.settings
         free, unit = model.free, model.objective_scale
         lower, upper = self._search(x)
         y = np.clip(starts.y[:, free], lower, upper)
@@ -138,7 +163,7 @@ class Batch:
 
     def _begin_elastic(self, x: Array, y: Array) -> Array:
         """A point near `y` that breaks whatever it breaks: inside of everything, complementary, all prices fair."""
-        model, newton, s = self._model, self._iteration.newton, self._settings
+        model, newton, s = self._model, self.iteration.newton, self.settings
         ne, ni = model.n_equalities, model.n_inequalities
         lower, upper = self._search(x[None])
         y = np.clip(y[model.free][None], lower, upper)
@@ -154,14 +179,14 @@ class Batch:
 
     def without_amounts(self, state: Array, way: Way) -> Array:
         """The end of an elastic way as a state of the problem itself: near its central path, and nearly feasible."""
-        at, plain, weight = self._iteration.parts, np.zeros(len(state)), self.weight(way)
+        at, plain, weight = self.iteration.parts, np.zeros(len(state)), self.weight(way)
         for name, unit in (("y", 1.0), ("nu", weight), ("s", 1.0), ("z", weight)):
             plain[at[name]] = state[at[name]] / unit
         return plain
 
     def _gaps(self, y: Array, inequality: Array, lower: Array, upper: Array) -> Array:
         """By how much each row of `Newton` holds."""
-        newton = self._iteration.newton
+        newton = self.iteration.newton
         below, above = (y - lower)[:, newton.below], (upper - y)[:, newton.above]
         return np.concatenate([-inequality, below, above, np.ones((len(y), newton.padding))], axis=1)
 
@@ -183,220 +208,35 @@ class Batch:
         usual = model.lower[model.free], model.upper[model.free]
         return np.where(closed, usual[0], lower), np.where(closed, usual[1], upper)
 
-    def _points(self, x: Array, state: Array, converged: Mask) -> Point:
+    def _points(self, x: Array, found: Array, converged: Mask) -> Point:
         """States as points in the problem's own units; NaN where there is none."""
-        model, newton = self._model, self._iteration.newton
-        rows, size = len(x), len(model.lower)
+        if converged.all():
+            return self._point(x, found)
+        size, model = len(self._model.lower), self._model
         sizes = size, model.n_equalities, model.n_inequalities, size, size
-        parts = [np.full((rows, n), np.nan) for n in sizes]
+        points = Point.of(*(np.full((len(x), n), np.nan) for n in sizes))
         if converged.any():
-            found, at = state[converged], self._iteration.parts
-            lower, upper = self._limits(x[converged])
-            y, low, high = lower.copy(), np.zeros_like(lower), np.zeros_like(lower)
-            free, ni, nl = model.free, model.n_inequalities, len(newton.below)
-            y[:, free] = np.clip(found[:, at["y"]], lower[:, free], upper[:, free])
-            z, nu = found[:, at["z"]], found[:, at["nu"]]
-            low[:, free[newton.below]] = z[:, ni : ni + nl]
-            high[:, free[newton.above]] = z[:, ni + nl : ni + nl + len(newton.above)]
-            pinned = lower >= upper
-            if self._fixed is not None and pinned.any():
-                pull = np.zeros_like(y)
-                (pull[:, model.fixed_outputs],) = self._fixed(y, x[converged], nu, z[:, :ni])
-                low[pinned], high[pinned] = (np.maximum(s * pull[pinned], 0.0) for s in (1.0, -1.0))
-            unit = model.objective_scale
-            held = nu * (model.equality_scale / unit), z[:, :ni] * (model.inequality_scale / unit)
-            for part, values in zip(parts, (y, *held, low / unit, high / unit), strict=True):
-                part[converged] = values
-        return Point.of(*parts)
+            points.put(np.flatnonzero(converged), self._point(x[converged], found[converged]))
+        return points
 
-
-class _Lanes:
-    """The lanes, filled with rows as they become free, and what has become of all rows."""
-
-    def __init__(self, batch: Batch, x: Array, begun: Array, given: Mask, go_on: Callable[[], bool]) -> None:
-        self._batch, self._iteration, self._interior = batch, batch._iteration, batch._interior
-        self._settings = batch._settings
-        self._x, self._begun, self._go_on = x, begun, go_on
-        count = len(x)
-        self.state = np.full_like(begun, np.nan)
-        self.converged, self.infeasible = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
-        self.tried, self.iterations = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.int64)
-        self._fresh = deque((row, FIRST if own else NEAR) for row, own in enumerate(given.tolist()))
-        self._hard: deque[tuple[int, Way]] = deque()
-        """Elastic lanes hold up the others: they wait until the others are done."""
-        width = self._iteration.width
-        self._doing: list[tuple[int, Way] | None] = [None] * width
-        self._count, self._short, self._settled = (np.zeros(width, dtype=np.int64) for _ in range(3))
-        self._shortest, self._most = np.zeros(width), np.full(width, _NEVER)
-        self._limit, self._tolerances = np.full(width, _NEVER), np.full((3, width), -1.0)
-        self._allowed = np.full(width, np.inf)
-        self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
-        self._elastic = np.zeros(width, dtype=bool)
-        self._again, self._busy = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
-        self._acceptable: dict[int, tuple[Array, bool]] = {}
-
-    def run(self) -> None:
-        """Until nothing is left to do."""
-        iteration = self._iteration
-        for lane in range(iteration.width):
-            self._fill(lane, None)
-        while any(self._doing):
-            iteration()
-            done, ended = self._look()
-            self._look_again(done, ended)
-            if self._guarded.any():
-                self._guard(ended)
-            if not ended.any():
-                np.copyto(iteration.state, iteration.moved)
-                continue
-            following = {
-                lane: self._end(lane, bool(done[lane]))
-                for lane in np.flatnonzero(ended).tolist()
-                if self._doing[lane] is not None
-            }
-            np.copyto(iteration.state, iteration.moved)
-            for lane, way in following.items():
-                self._fill(lane, way)
-
-    def _look(self) -> tuple[Mask, Mask]:
-        """Lanes that have converged, and those whose way has ended."""
-        iteration, s = self._iteration, self._settings
-        info, pairs = iteration.info, iteration.newton.rows
-        sound = info.max(axis=0) < s.runaway  # false for NaN
-        complementary = info[3] * pairs <= self._allowed
-        holds = info[:3] <= self._tolerances
-        near = sound & holds.all(axis=0)
-        still = sound & complementary & holds[2] & (holds[1] | self._elastic) & (info[0] <= s.settled_error)
-        self._settled = np.where(still, self._settled + 1, 0)
-        enough = np.where(self._elastic, s.elastic_settled, s.settled)
-        done = (near & complementary) | (self._settled >= enough)
-        self._count += 1
-        self._short = np.where(info[4:6].min(axis=0) < self._shortest, self._short + 1, 0)
-        kept = near & ~done
-        if kept.any():
-            for lane in np.flatnonzero(kept).tolist():
-                known, up = self._acceptable.get(lane), iteration.curves_up(lane)
-                if up or known is None or not known[1]:
-                    self._acceptable[lane] = iteration.state[:, lane].copy(), up
-        ended = done | ~sound | (self._short >= self._most) | (self._count >= self._limit)
-        return done, ended & self._busy
-
-    def _look_again(self, done: Mask, ended: Mask) -> None:
-        """Keep lanes that are done at what may be a saddle for one more iteration, with a Hessian shifted a little.
-
-        Where the cost is flat, rounding decides whether it curves upwards.
-        """
-        iteration, flat = self._iteration, self._settings.flat
-        shift, weight = SETTINGS.index("shift"), SETTINGS.index("weight")
-        searches = self._elastic & (iteration.settings[weight] == 0.0)
-        looked_at = done & ~self._again & (searches | ~self._elastic)
-        if not looked_at.any():
-            return
-        up = iteration.inertia() == iteration.model.n_equalities
-        for lane in np.flatnonzero(looked_at & ~(up & (iteration.settings[shift] <= flat))).tolist():
-            self._again[lane] = True
-            iteration.settings[shift, lane] = flat
-            iteration.moved[:, lane] = iteration.state[:, lane]
-            done[lane] = ended[lane] = False
-
-    def _guard(self, ended: Mask) -> None:
-        """Keep guarded lanes whose matrix does not curve upwards where they are, and shift their Hessian further.
-
-        Nobody waits for them: the next iteration tries again, and the others go on.
-        """
-        iteration, (first, factor, last) = self._iteration, self._settings.lane_shifts
-        up = iteration.inertia() == iteration.model.n_equalities
-        guarded = self._guarded & ~self._again
-        stays = guarded & ~up & ~ended
-        self._shift = np.where(
-            stays,
-            np.maximum(first, factor * self._shift),
-            np.where(guarded & up, self._shift / self._settings.ease, self._shift),
+    def _point(self, x: Array, found: Array) -> Point:
+        model, newton, at, unit = (
+            self._model,
+            self.iteration.newton,
+            self.iteration.parts,
+            self._model.objective_scale,
         )
-        self._shift[self._shift < first] = 0.0
-        if stays.any():
-            iteration.moved[:, stays] = iteration.state[:, stays]
-            self._short[stays] = self._settled[stays] = 0
-        ended |= self._shift > last
-        iteration.settings[SETTINGS.index("shift"), guarded] = self._shift[guarded]
-
-    def _end(self, lane: int, done: bool) -> tuple[int, Way] | None:
-        """Note how a lane's way ended; what its row does next, if anything."""
-        iteration, doing = self._iteration, self._doing[lane]
-        assert doing is not None
-        row, way = doing
-        self.iterations[row] += self._count[lane]
-        state, up = self._acceptable.pop(lane, (None, False))
-        if done:
-            up = up or way.elastic or self._curves_up(lane)
-            state = iteration.state[:, lane].copy()
-        end = End.CONVERGED if state is not None and up else End.STUCK
-        if way.elastic and end is End.CONVERGED:
-            end = self._broken(lane, way)
-            if end is End.CONVERGED and way.costs:
-                assert state is not None
-                self._begun[row] = self._batch.without_amounts(state, way)
-        elif end is End.CONVERGED:
-            assert state is not None
-            self.state[row], self.converged[row] = state, True
-            return None
-        if way is LEAST_FROM_AFAR and end is End.BROKEN:
-            self.infeasible[row] = True
-        later = FOLLOWING.get((way, end))
-        return None if later is None else (row, later)
-
-    def _broken(self, lane: int, way: Way) -> End:
-        """Whether constraints are broken where an elastic lane has converged.
-
-        A search for a feasible point counts as one only where it ended at a minimum.
-        """
-        iteration, s = self._iteration, self._settings
-        broken, mu = iteration.info[6, lane], iteration.info[3, lane]
-        pairs = iteration.newton.rows + iteration.model.n_inequalities + 2 * iteration.model.n_equalities
-        if not broken - mu * pairs > max(s.clearly, s.clearer * iteration.info[7, lane]):
-            return End.CONVERGED
-        return End.BROKEN if way.costs or self._curves_up(lane) else End.STUCK
-
-    def _curves_up(self, lane: int) -> bool:
-        """Whether a lane's last matrix does, with what it was shifted by."""
-        return int(self._iteration.inertia()[lane]) == self._iteration.model.n_equalities
-
-    def _fill(self, lane: int, doing: tuple[int, Way] | None) -> None:
-        """Give a lane something to do: its row's next way, the next row, or one that waits for an elastic way."""
-        if doing is not None and doing[1].elastic and self._fresh:
-            self._hard.append(doing)
-            doing = None
-        if doing is None:
-            waiting = self._fresh or self._hard
-            if not waiting or not self._go_on():
-                self._doing[lane] = None
-                self._shortest[lane], self._most[lane], self._limit[lane] = 0.0, _NEVER, _NEVER
-                self._tolerances[:, lane], self._guarded[lane], self._shift[lane] = -1.0, False, 0.0
-                self._elastic[lane] = False
-                self._busy[lane] = False
-                for name in ("elastic", "refined below"):
-                    self._iteration.settings[SETTINGS.index(name), lane] = 0.0
-                return
-            doing = waiting.popleft()
-        row, way = doing
-        self.tried[row] = True
-        iteration, interior, batch, s = self._iteration, self._interior, self._batch, self._settings
-        iteration.state[:, lane] = batch.start(way, row, self._x, self._begun)
-        iteration.moved[:, lane] = iteration.state[:, lane]  # with amounts that only elastic lanes move
-        iteration.x[:, lane] = self._x[row]
-        barrier = s.elastic_barrier if way.elastic else interior.barrier
-        own = float(way.elastic), batch.weight(way), 0.0 if way.costs else s.pull
-        large = way.manner == "hasty" and len(interior.model.free) >= s.large_from
-        manner: Manner = s.large if large else getattr(s, way.manner)
-        iteration.settings[:, lane] = [*manner.settings(barrier), *own]
-        self._doing[lane], self._busy[lane] = doing, True
-        self._count[lane] = self._short[lane] = self._settled[lane] = 0
-        self._shortest[lane], self._most[lane] = manner.short, manner.most
-        self._limit[lane] = s.elastic_iterations if way.elastic else s.most_iterations
-        self._tolerances[:, lane] = s.elastic_tolerances if way.elastic else interior.tolerance
-        self._allowed[lane] = np.inf if way.elastic else interior.held_up
-        self._guarded[lane], self._shift[lane], self._again[lane] = way.guarded, 0.0, False
-        self._elastic[lane] = way.elastic
-
-
-_NEVER = int(np.iinfo(np.int64).max)
+        lower, upper = self._limits(x)
+        y, low, high = lower.copy(), np.zeros_like(lower), np.zeros_like(lower)
+        free, ni, nl = model.free, model.n_inequalities, len(newton.below)
+        y[:, free] = np.clip(found[:, at["y"]], lower[:, free], upper[:, free])
+        z, nu = found[:, at["z"]], found[:, at["nu"]]
+        low[:, free[newton.below]] = z[:, ni : ni + nl] / unit
+        high[:, free[newton.above]] = z[:, ni + nl : ni + nl + len(newton.above)] / unit
+        pinned = lower >= upper
+        if self._fixed is not None and pinned.any():
+            pull = np.zeros_like(y)
+            (pull[:, model.fixed_outputs],) = self._fixed(y, x, nu, z[:, :ni])
+            low[pinned], high[pinned] = (np.maximum(s * pull[pinned], 0.0) for s in (1.0 / unit, -1.0 / unit))
+        held = nu * (model.equality_scale / unit), z[:, :ni] * (model.inequality_scale / unit)
+        return Point.of(y, *held, low, high)

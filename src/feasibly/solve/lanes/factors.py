@@ -42,7 +42,8 @@ class Factors:
         return len(self.order) + len(self.rows)
 
     def factor(self, values: Memory, inverses: Memory) -> Callable[[], None]:
-        """What replaces the matrix's values by the factors', and writes the inverse of the diagonal."""
+        """What replaces the matrix's values by the factors', and writes the inverse of the diagonal and, behind it, how
+        many of its entries are negative."""
         factor, size = machine(values.shape[1]).factor, self.size
         places = [part.ctypes.data for part in (self.columns, self.targets, values, inverses)]
         return lambda: factor(*places[:2], size, *places[2:])

@@ -107,7 +107,7 @@ class Shared:
             zip(zip(row.tolist(), column.tolist(), strict=True), factors.entries.tolist(), strict=True)
         )
         self.layout.add("values", factors.values)
-        self.layout.add("inverses", factors.size)
+        self.layout.add("inverses", factors.size + 1)
         for k in (1, 2, 3):
             self.layout.add(f"right {k}", factors.size)
         position = np.empty(factors.size, dtype=np.int64)

@@ -25,6 +25,7 @@ class Iteration:
         state, moved: `(entries, lanes)`: where each lane stands (see `parts`), and where it would go.
         x, settings: of each lane.
         info: `(len(INFO), lanes)`.
+        negative: eigenvalues of every lane's last matrix: one for each equality if it curves upwards.
 
     Raises:
         UnsupportedError: the problem has an operation that lanes do not know.
@@ -60,10 +61,11 @@ class Iteration:
         self.state, self.moved = self.memory[where], self.memory[there]
         self.settings, self.info = self.memory[own], self.memory[info]
         self.x = self.memory[layout.blocks["x"]]
-        values, self._inverses = (self.memory[layout.blocks[name]] for name in ("values", "inverses"))
+        values, inverses = (self.memory[layout.blocks[name]] for name in ("values", "inverses"))
+        self.negative = inverses[-1]
         right = [self.memory[layout.blocks[f"right {k}"]] for k in (1, 2, 3)]
-        self._factor = shared.factors.factor(values, self._inverses)
-        self._substitute = [shared.factors.substitute(values, self._inverses, part) for part in right]
+        self._factor = shared.factors.factor(values, inverses)
+        self._substitute = [shared.factors.substitute(values, inverses, part) for part in right]
         self._differentiate = shared.differentiate.on(self.memory)
         self._plain, self._elastic = (written.on(self.memory) for written in (plain, elastic))
         self._kept = shared, plain, elastic  # whose arrays the addresses are of
@@ -87,11 +89,6 @@ class Iteration:
             written.refine()
         written.move()
 
-    def inertia(self) -> NDArray[np.int64]:
-        """Negative eigenvalues of every lane's last matrix: one for each equality if it curves upwards."""
-        return np.asarray((self._inverses < 0.0).sum(axis=0))
-
-    def curves_up(self, lane: int) -> bool:
-        """Whether a lane's last matrix does, without the shift that it may have been given."""
-        negative = int((self._inverses[:, lane] < 0.0).sum())
-        return not self.settings[SETTINGS.index("shift"), lane] and negative == self.model.n_equalities
+    def curves_up(self) -> NDArray[np.bool_]:
+        """Lanes whose last matrix does on the constraints, with what its Hessian was shifted by."""
+        return np.asarray(self.negative == self.model.n_equalities)

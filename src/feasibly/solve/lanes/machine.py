@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import ctypes.util
 import functools
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,18 +28,23 @@ _ALIGNMENT = 64
 
 _INT, _LONG, _DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
-_INTRINSIC = {"SQRT": "sqrt", "FABS": "fabs"}
+_INTRINSIC = {"SQRT": "sqrt", "FABS": "fabs", "FLOOR": "floor", "CEIL": "ceil"}
 _INTRINSIC_PAIR = {"FMIN": "minnum", "FMAX": "maxnum", "COPYSIGN": "copysign"}
 _LIBRARY = {
-    "SIN": "sin", "COS": "cos", "TAN": "tan", "ASIN": "asin", "ACOS": "acos", "ATAN": "atan", "SINH": "sinh",
+    "TAN": "tan", "ASIN": "asin", "ACOS": "acos", "ATAN": "atan", "SINH": "sinh",
     "COSH": "cosh", "TANH": "tanh", "ASINH": "asinh", "ACOSH": "acosh", "ATANH": "atanh", "EXP": "exp", "LOG": "log",
-    "ERF": "erf", "LOG1P": "log1p", "EXPM1": "expm1", "FLOOR": "floor", "CEIL": "ceil",
+    "ERF": "erf", "LOG1P": "log1p", "EXPM1": "expm1",
 }  # fmt: skip
 _LIBRARY_PAIR = {"POW": "pow", "CONSTPOW": "pow", "ATAN2": "atan2", "FMOD": "fmod", "HYPOT": "hypot"}
 _COMPARED = {"LT": "<", "LE": "<=", "EQ": "==", "NE": "!="}
 _OTHER = (
     "ASSIGN", "ADD", "SUB", "MUL", "DIV", "NEG", "SQ", "TWICE", "INV", "SIGN", "NOT", "AND", "OR", "IF_ELSE_ZERO",
+    "SIN", "COS",
 )  # fmt: skip
+_QUARTER = 1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33
+"""A quarter turn, as the sum of three numbers: what is left of an angle is right to its last digit."""
+_TERMS = 8
+"""Of the power series of sine and cosine after the first, for half a quarter turn: the next one is below 1e-19."""
 MULTIPLY_ADD = 1000
 """Beside CasADi's codes: the product of the arguments is added to what stands in the result's place."""
 
@@ -202,6 +208,8 @@ class _Module:
             return b.call(self._intrinsic(_INTRINSIC[name], 1), [first])
         if name in _INTRINSIC_PAIR:
             return b.call(self._intrinsic(_INTRINSIC_PAIR[name], 2), [first, second])
+        if name in ("SIN", "COS"):
+            return self._turned(b, first, 0.0 if name == "SIN" else 1.0)
         if name in _LIBRARY:
             return self._one_by_one(b, _LIBRARY[name], first)
         if name in _LIBRARY_PAIR:
@@ -226,6 +234,35 @@ class _Module:
         }
         return rest[name]()
 
+    def _turned(self, b: Any, angle: Any, quarters: float) -> Any:
+        """The sine of an angle and so many quarter turns: all lanes at once, where the C library takes one by one."""
+
+        def every(value: float) -> Any:
+            return ir.Constant(self._vector, [value] * self._width)
+
+        fma, whole, down = (self._intrinsic(*which) for which in (("fma", 3), ("rint", 1), ("floor", 1)))
+        turns = b.call(whole, [b.fmul(angle, every(2.0 / math.pi))])
+        rest = angle
+        for part in _QUARTER:
+            rest = b.call(fma, [turns, every(-part), rest])
+        square = b.fmul(rest, rest)
+
+        def series(first: int) -> Any:
+            """`1/first! - square/(first + 2)! + ...`"""
+            total = every(0.0)
+            for k in range(_TERMS - 1, -1, -1):
+                total = b.call(fma, [total, square, every((-1.0) ** k / math.factorial(first + 2 * k))])
+            return total
+
+        sine = b.call(fma, [b.fmul(rest, square), b.fneg(series(3)), rest])
+        cosine = b.call(fma, [square, b.fneg(series(2)), every(1.0)])
+        turns = b.fadd(turns, every(quarters))
+        half = b.fmul(turns, every(0.5))
+        odd = b.fcmp_ordered("!=", half, b.call(down, [half]))
+        halves = b.fmul(b.call(down, [half]), every(0.5))
+        result = b.select(odd, cosine, sine)
+        return b.select(b.fcmp_ordered("!=", halves, b.call(down, [halves])), b.fneg(result), result)
+
     def _one_by_one(self, b: Any, name: str, *arguments: Any) -> Any:
         """A function of the C library, lane after lane."""
         if name not in self._declared:
@@ -243,19 +280,23 @@ class _Module:
         """`L D L'` of a symmetric matrix, column after column, each taken off those to its right at once.
 
         `values` are the diagonal, then the entries below it, column by column; `columns` say where each begins, and
-        `targets`, for every pair of entries of a column in turn, which value their product is taken off.
+        `targets`, for every pair of entries of a column in turn, which value their product is taken off. After the
+        inverses of the diagonal stands how many of them are negative.
         """
         words, vectors = _INT.as_pointer(), self._vector.as_pointer()
         function, (columns, targets, size, values, inverses) = self._begin(
             "factor", words, words, _LONG, vectors, vectors
         )
         b = ir.IRBuilder(function.append_basic_block("entry"))
-        one = ir.Constant(self._vector, [1.0] * self._width)
-        reader = b.alloca(_LONG)
+        zero, one = (ir.Constant(self._vector, [value] * self._width) for value in (0.0, 1.0))
+        reader, negative = b.alloca(_LONG), b.alloca(self._vector)
         b.store(_LONG(0), reader)
+        self._store(b, zero, negative, _LONG(0))
         with _loop(b, _LONG(0), size) as column:
             inverse = b.fdiv(one, self._load(b, values, column))
             self._store(b, inverse, inverses, column)
+            below = b.select(b.fcmp_ordered("<", inverse, zero), one, zero)
+            self._store(b, b.fadd(self._load(b, negative, _LONG(0)), below), negative, _LONG(0))
             begins, ends = self._column(b, columns, column, size)
             with _loop(b, begins, ends) as entry:
                 scaled = b.fmul(self._load(b, values, entry), inverse)
@@ -271,6 +312,7 @@ class _Module:
                     self._store(b, taken, values, target)
                 b.store(b.add(at, b.sub(ends, entry)), reader)
                 self._store(b, scaled, values, entry)
+        self._store(b, self._load(b, negative, _LONG(0)), inverses, size)
         b.ret_void()
 
     def _substitute(self) -> None:

@@ -38,6 +38,8 @@ class Way:
     """Whether the Hessian is made to curve upwards on the constraints."""
     costs: bool = True
     """Whether the objective counts; where it does not, staying near the first guess makes what is found unique."""
+    dear: bool = False
+    """Whether breaking a constraint costs more than usual."""
 
 
 FIRST = Way(Start.GIVEN, "hasty")
@@ -52,6 +54,9 @@ FINISH = Way(Start.FOUND, "hasty")
 FINISH_CAREFULLY = Way(Start.FOUND, "careful")
 LEAST = replace(ELASTIC, costs=False)
 LEAST_FROM_AFAR = replace(LEAST, start=Start.GUESS)
+DEARER = replace(ELASTIC, dear=True)
+"""For rows that broke constraints for their cost and have points that break none: at the edge of feasibility
+multipliers are large. One row in 300 of case57_ieee, which took as long as all others together."""
 
 FOLLOWING: dict[tuple[Way, End], Way] = {
     (FIRST, End.STUCK): NEAR,
@@ -62,6 +67,9 @@ FOLLOWING: dict[tuple[Way, End], Way] = {
     (FINISH, End.STUCK): FINISH_CAREFULLY,
     (ELASTIC, End.BROKEN): LEAST,
     (LEAST, End.BROKEN): LEAST_FROM_AFAR,
+    (LEAST, End.CONVERGED): DEARER,
+    (LEAST_FROM_AFAR, End.CONVERGED): DEARER,
+    (DEARER, End.CONVERGED): FINISH,
 }
 """What is tried next; nothing comes back to what was tried before. A row whose two searches for a feasible point both
 end at a broken constraint has none; one for which nothing follows, and which has not converged, is left to others."""
