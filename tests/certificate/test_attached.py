@@ -18,13 +18,14 @@ from feasibly.data.dataset import Dataset
 from feasibly.promise import ScoreLimit
 from feasibly.proxy import Proxy
 from tests.certified import MEAN, believer, gaps, solved
+from tests.proxies import patient
 from tests.sealed import edit
 
 
 @pytest.fixture(scope="module")
 def full(toy_data: Dataset) -> Proxy:
     """A proxy with the whole ladder, certified for all of it."""
-    proxy = fb.fit(toy_data.problem, toy_data, "ridge", labels=60, budget=900.0)
+    proxy = patient(fb.fit(toy_data.problem, toy_data, "ridge", labels=60, budget=900.0))
     fb.certify(
         proxy, toy_data, 0.9, answers=("mean", "conditioned", "polished", "auto"), unlabelled=200, draws=50
     )

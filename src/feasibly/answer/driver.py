@@ -183,6 +183,8 @@ class Driver:
         return Progress.of(x, mean, start, until, most_passes)
 
     def _rows(self, progress: Progress, level: Level) -> Ints:
+        if level.rows is Rows.EVERY:
+            return np.arange(len(progress.x))
         left = np.flatnonzero(~progress.converged)
         if level.rows is Rows.LEFT:
             return left
@@ -218,7 +220,11 @@ class Driver:
         count = len(self.calibration.centres) if level.by is By.SHARED else 1
         for index in range(count):
             left = places[~confirmed[rows]]
-            if not len(left) or progress.late or index * self._usual_passes(level) >= progress.most_passes:
+            if (
+                not len(left)
+                or progress.late
+                or index * self._usual_passes(level) >= self._most(progress, level)
+            ):
                 break
             part = rows[left]
             done, state = self._sweep(progress, level, index, part)
@@ -268,7 +274,7 @@ class Driver:
             reached = index * usual + (
                 number if len(plan) == usual or not number else usual - len(plan) + number
             )
-            enough = reached >= progress.most_passes or reached - index * usual >= level.most_passes
+            enough = reached >= self._most(progress, level) or reached - index * usual >= level.most_passes
             if not len(left) or (number and progress.late) or enough:
                 break
             began = time.process_time()
@@ -296,6 +302,11 @@ class Driver:
         for part, now in zip(ended, state, strict=True):
             part[left] = now
         return converged, ended
+
+    def _most(self, progress: Progress, level: Level) -> float:
+        """Passes through all operators: rows that are near already soon converge in another mode."""
+        least = self.settings.nearby_passes if level.rows is Rows.EVERY else 0
+        return max(progress.most_passes, least)
 
     def _usual_passes(self, level: Level) -> int:
         """How many passes a level makes on one operator when there are many rows."""

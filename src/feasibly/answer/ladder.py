@@ -284,7 +284,8 @@ class Ladder:
             chosen = select(self.problem, self.model, x, draws=draws, seed=seed)
             return Climbed(chosen, belief.std, rungs, nothing)
         if which in ("conditioned", "polished"):
-            usual = CONDITIONED if which == "conditioned" else POLISHED
+            optimal = ROW_BY_ROW if self._always_solves else POLISHED
+            usual = CONDITIONED if which == "conditioned" else optimal
             found = self.driver.run(x, belief.mean, schedule or usual, until=until, begin=begin)
             self._believe_of_others(x, belief, found)
             if which == "polished" and schedule is None:  # feasible is not enough: it promises the optimum
@@ -317,6 +318,6 @@ class Ladder:
 
     @property
     def _always_solves(self) -> bool:
-        """Whether `auto` is the solver: no shared pass pays, and rows start as for a label."""
+        """Whether asking for the optimum is asking the solver: no shared pass pays, and rows start as for a label."""
         c = self.driver.calibration
         return not (c.worthwhile_passes and c.confirms) and not c.warm and self.driver.rowwise.installed

@@ -38,6 +38,7 @@ class Rows(enum.Enum):
 
     LEFT = "those that have not converged"
     CONVERGED = "those that have: in another mode they may not"
+    EVERY = "all of them"
     FAR = "converged ones whose belief was far off"
     STRANDED = "those left, where there is no row-wise solver"
 
@@ -66,16 +67,17 @@ _OVERRULED = Level("overruled", Rows.FAR, By.CENTRAL, Mode.OPTIMAL, Start.FOUND)
 _ROW = Level("row", Rows.LEFT, By.ROW, Mode.OPTIMAL, Start.FOUND)
 _RESTART = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.PROXIMAL, Start.CENTRE)
 _RESTART_OPTIMAL = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.OPTIMAL, Start.CENTRE)
-_OPTIMAL = Level("optimal", Rows.CONVERGED, By.SHARED, Mode.OPTIMAL, Start.FOUND)
+_APPROACH = Level("shared", Rows.LEFT, By.CENTRAL, Mode.PROXIMAL, Start.BELIEF, steps=2)
+_OPTIMAL = Level("optimal", Rows.EVERY, By.SHARED, Mode.OPTIMAL, Start.FOUND)
 _CONFIRM = Level("confirmed", Rows.CONVERGED, By.CENTRAL, Mode.OPTIMAL, Start.FOUND, probe=True)
 _FROM_BELIEF = Level("shared", Rows.LEFT, By.SHARED, Mode.OPTIMAL, Start.BELIEF)
 
 CONDITIONED = (_SHARED, _OVERRULED, _RESTART, _ROW)
 """`conditioned`: feasible and, where the belief is not far off, optimal to many digits."""
 
-POLISHED = (_SHARED, _OPTIMAL, _RESTART_OPTIMAL, _ROW)
-"""`polished`: the optimum, whatever the belief. Proximal first: where the cost is flat, optimal mode from afar wanders
-off along it and leaves the equalities behind."""
+POLISHED = (_APPROACH, _OPTIMAL, _RESTART_OPTIMAL, _ROW)
+"""`polished`: the optimum, whatever the belief. The first steps are proximal: where the cost is flat, optimal mode from
+afar wanders off along it and leaves the equalities behind."""
 
 CONFIRMED = (_SHARED, _CONFIRM)
 """`auto`, before the solver: conditioned, and nothing more to be gained."""
