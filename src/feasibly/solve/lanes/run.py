@@ -107,8 +107,10 @@ class Lanes:
         ended = done | ~sound | (self._short >= self._most)
         late = self._count >= self._limit
         if late.any():
-            close = info[:3].max(axis=0) <= s.close
-            ended |= late & ~(close & (self._count < 2.0 * self._limit))
+            errors = info[:3].max(axis=0)
+            late &= ~((errors <= s.close) & (self._count < 2.0 * self._limit))
+            done |= late & sound & central & (errors <= s.acceptable)
+            ended |= late
         return done, ended & self._busy
 
     def _keep(self, acceptable: Mask) -> None:
