@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json as text
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,12 +95,20 @@ def _train(
         raise FileError(f"{out} is not a saved proxy and will not be replaced; choose another path")
     _check_request(method, budget)
     begun: list[Fitting] = []
+    latest: list[Moment] = []
     with Meter(f"opening {data}") as meter:
 
         def tell(moment: Moment) -> None:
             if pressed():
                 raise KeyboardInterrupt
+            latest[:] = [moment]
             meter.tell(*_training_line(moment))
+
+        def go_on() -> None:
+            """Training may be long at one thing; the time that is left goes on all the same."""
+            if latest and math.isfinite(budget):
+                left = begun[0].seconds_left
+                meter.tell(*_training_line(replace(latest[0], seconds=budget - left, seconds_left=left)))
 
         def work() -> Proxy:
             import feasibly as fb
@@ -114,7 +124,7 @@ def _train(
             begun.append(made)
             return made.run()
 
-        proxy = _trained(signals.Apart(work), begun, pressed)
+        proxy = _trained(signals.Apart(work), begun, pressed, go_on)
         meter.turn_to(f"writing {out}")
         proxy.save(out, overwrite=force)
     record = proxy.record
@@ -167,9 +177,12 @@ def _check_request(method: str, budget: float) -> None:
     Clock(budget)
 
 
-def _trained(job: signals.Apart[Proxy], begun: list[Fitting], pressed: Callable[[], int]) -> Proxy:
+def _trained(
+    job: signals.Apart[Proxy], begun: list[Fitting], pressed: Callable[[], int], go_on: Callable[[], None]
+) -> Proxy:
     """The proxy that training ends with; where it cannot end in time, compiling, what there is until then."""
     while not job.wait(0.1):
+        go_on()
         if pressed() or (begun and begun[0].seconds_left < -LATE):
             break
     if job.wait(COURTESY if pressed() else 0.0):
