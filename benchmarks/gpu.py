@@ -161,7 +161,7 @@ def one_step(program: DeviceProgram, start: Any) -> float:
 
 
 def unchanged(
-    pivoted: Any, q: Any, previous: Any, active: Any, flips: int, rounds: Any
+    pivoted: Any, q: Any, previous: Any, active: Any, flips: int, rounds: Any, settings: Any = None
 ) -> tuple[Any, Any, Any]:
     return previous, active, None
 

@@ -2,7 +2,7 @@
 
     python benchmarks/year.py --labels STORE --folder FOLDER --out benchmarks/results/year-118.json [--jobs 1,2]
 
-The profile is made up, from a seed: days, weeks and seasons for all loads together, and noise of each. The model comes
+The profile is made up (benchmarks/profiles.py). The model comes
 from solved rows with outages (benchmarks/outages.py keeps such a store), by `feasibly train`. The year is screened
 whole with the last number of processes in `--jobs` and, from `--stretch` hours of it, with the others; a run that was
 interrupted goes on. A hundred cells drawn by lot are solved again by IPOPT at tolerance 1e-10, a thousand by the
@@ -29,32 +29,19 @@ from feasibly.answer.record import AnswerOutcome
 from feasibly.report.machine import describe_machine
 from feasibly.screening.plan import Plan, make_plan
 from grids import Reference
+from profiles import HOURS, loads_of_a_year
 
-HOURS = 8760
-NOISE = 0.05
 CLOSE = 1e-3
 """Per cent above IPOPT's cost that a cell may be."""
 
 Array = NDArray[np.float64]
 
 
-def system_factor(hours: int) -> Array:
-    """Every load's share of its nominal one: a winter peak, weekdays, two peaks a day; between 0.83 and 1.1."""
-    hour = np.arange(hours)
-    season = np.cos(2 * np.pi * (hour / 24 - 15) / 365)
-    weekday = np.where(hour // 24 % 7 < 5, 1.0, -1.0)
-    day = -np.cos(2 * np.pi * (hour % 24 - 4) / 24) + 0.5 * np.sin(4 * np.pi * (hour % 24 - 6) / 24)
-    return np.asarray(0.98 + 0.05 * season + 0.02 * weekday + 0.055 * day)
-
-
-def write_profile(problem: fb.Problem, path: Path, hours: int, seed: int) -> None:
+def write_profile(problem: fb.Problem, path: Path, hours: int) -> None:
     """A column for each load, an hour a row."""
-    loads = [i for i, name in enumerate(problem.input_names) if name.startswith(("pd_", "qd_"))]
-    noise = 1.0 + NOISE * np.random.default_rng(seed).uniform(-1.0, 1.0, (hours, len(loads)))
-    values = system_factor(hours)[:, None] * noise * problem.nominal[loads]
-    names = ["hour", *(problem.input_names[i] for i in loads)]
+    names, values = loads_of_a_year(problem, hours)
     rows = (f"{hour}," + ",".join(f"{value:.9g}" for value in row) for hour, row in enumerate(values))
-    path.write_text("\n".join([",".join(names), *rows]) + "\n", encoding="utf-8")
+    path.write_text("\n".join([",".join(["hour", *names]), *rows]) + "\n", encoding="utf-8")
 
 
 def command(*words: object, cores: int | None = None) -> tuple[dict[str, Any], float, float]:
@@ -131,7 +118,7 @@ def main() -> None:
         hours = HOURS if number == jobs[-1] else args.stretch
         profile, out = args.folder / f"profile-{hours}.csv", args.folder / f"jobs-{number}.zarr"
         if not profile.exists():
-            write_profile(problem, profile, hours, seed=1)
+            write_profile(problem, profile, hours)
         there = fb.Screening(out) if out.exists() else None
         before = 0 if there is None else int((there.outcome >= 0).sum())
         said, wall, cpu = command(
