@@ -53,3 +53,35 @@ def test_without_time_to_time_anything_rows_are_solved_as_labels_are(
     found = economised(known, x, y, 1e-3, until=time.monotonic() - 1.0).calibration
     assert found.worthwhile_passes == most
     assert not found.warm
+
+
+@pytest.mark.parametrize("slow", ["near", "wide"])
+def test_rows_begin_where_they_are_quicker(slow, monkeypatch):
+    proxy, data = trained("grid6")
+    driver = proxy.ladder.driver
+    x, _, y = unseen(proxy, data, 8)
+    solve = driver.rowwise.solve
+
+    def slower(*args, wide=False, **kwargs):
+        found = solve(*args, wide=wide, **kwargs)
+        return replace(found, seconds=found.seconds + (0.01 if wide == (slow == "wide") else 0.0))
+
+    monkeypatch.setattr(driver.rowwise, "solve", slower)
+    times = _row_by_row(driver, x, y, 1e-3, np.inf)
+    assert times.wide == (slow == "near")
+    assert np.isfinite(times.plain).all()
+    assert times.plain.max() < 0.01
+
+
+def test_where_rows_begin_does_not_change_where_they_end():
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 8)
+    near, wide = (
+        proxy.ladder.driver.rowwise.solve(x, None, thorough=False, at_once=True, wide=flag)
+        for flag in (False, True)
+    )
+    assert near.ok.all()
+    assert wide.ok.all()
+    assert (near.iterations != wide.iterations).any()
+    costs = [proxy.problem.objectives(x, found.point.y) for found in (near, wide)]  # two units share a bus
+    np.testing.assert_allclose(*costs, rtol=1e-8)

@@ -128,7 +128,7 @@ def _solve(
     """The whole solver for some rows; points go `into`, and what became of the others is returned."""
     verdicts: list[AnswerOutcome | None] = [None] * len(x)
     iterations = np.zeros(len(x), dtype=np.int64)
-    solved = driver.rowwise.solve(x[rows], starts, thorough=True)
+    solved = driver.rowwise.solve(x[rows], starts, thorough=True, wide=driver.calibration.wide)
     into.put(rows, solved.point)
     iterations[rows] = solved.iterations
     for row, outcome in zip(rows, solved.outcome, strict=True):

@@ -54,6 +54,7 @@ class Centre(NamedTuple):
     indices={
         "candidates.lower": "outputs", "candidates.upper": "outputs", "candidates.inequality": "inequalities",
     },
+    added=("wide",),
 )  # fmt: skip
 @dataclass(frozen=True)
 class Calibration:
@@ -91,6 +92,8 @@ class Calibration:
     """Whether `auto` tries shared operators at all: it keeps only what they can show to be optimal."""
     warm: bool = True
     """Whether a row that no shared pass was tried on starts from what is believed of it, or as for a label."""
+    wide: bool = False
+    """Whether rows that are solved many at once as for a label begin where the central path is wider."""
     goes_on: bool = True
     """Whether a row that shared passes were tried on starts from where they left it, or as for a label."""
     row_seconds: float = float("nan")

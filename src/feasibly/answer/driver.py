@@ -348,7 +348,13 @@ class Driver:
             return
         warm = self.calibration.goes_on if progress.most_passes > 0 else self.calibration.warm
         starts = self.full(progress.state.take(rows)) if warm else None
-        found = self.rowwise.solve(progress.x[rows], starts, thorough=False, go_on=lambda: not progress.late)
+        found = self.rowwise.solve(
+            progress.x[rows],
+            starts,
+            thorough=False,
+            go_on=lambda: not progress.late,
+            wide=self.calibration.wide,
+        )
         progress.factorisations[rows] += found.iterations
         ok = found.ok
         if not ok.any():

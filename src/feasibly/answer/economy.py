@@ -54,7 +54,7 @@ def economised(
         left[done.place + 1 :] = done.left
     left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
     straight = quick = slow = settings.warm_share * seconds
-    warm, goes_on, solvable = True, True, 1.0
+    warm, goes_on, wide, solvable = True, True, False, 1.0
     timed = len(driver.search.lower) <= settings.timed_outputs
     if timed and driver.rowwise.available:  # which builds the solver, before it is timed
         times = _row_by_row(driver, x[some], mean[some], seconds, until)
@@ -64,7 +64,7 @@ def economised(
         solved = times.solved | served
         if solved.any():
             # Rows without a solution cost the same whatever is done first, and would drown the rest.
-            solvable, hard = float(solved.mean()), solved & ~served
+            solvable, hard, wide = float(solved.mean()), solved & ~served, times.wide
             left = left - left[-1] + round(float(hard.mean()) * rows)
             from_nowhere = float(times.plain[solved].mean())
             from_belief = float(times.warm[solved].mean()) + believing
@@ -85,7 +85,7 @@ def economised(
     reached = float(np.clip(1.0 - left[-1] / count, 0.0, 1.0))
     whole[0] /= settings.shared_gain
     chosen = replace(
-        calibration, worthwhile_passes=most, confirms=confirms, warm=warm, goes_on=goes_on, reached=reached,
+        calibration, worthwhile_passes=most, confirms=confirms, warm=warm, goes_on=goes_on, wide=wide, reached=reached,
         row_seconds=float(whole[best] / count), solving_seconds=seconds,
     )  # fmt: skip
     return driver.having(chosen)
@@ -136,7 +136,7 @@ class Timed(NamedTuple):
     """Processor seconds that each of some rows takes the row-wise solver, by where it starts."""
 
     plain: Array
-    """As for a label."""
+    """As for a label, or from where the central path is wider."""
     warm: Array
     """From what is believed."""
     after: Array
@@ -146,6 +146,8 @@ class Timed(NamedTuple):
     """Where there are several local optima, a belief may lead to a worse one than the nominal solution does."""
     rows: Ints
     """Which rows these are."""
+    wide: bool
+    """Whether that is where they were quicker."""
 
 
 def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: float) -> Timed:
@@ -157,29 +159,37 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     count = min(int(np.clip(s.timed_seconds / max(usual, 1e-9), fewest, most)), len(x))
     x, mean = x[:count], mean[:count]
     one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1)).run(x, mean, CONDITIONED[:-1])
-    starts = None, driver.full(driver.start(x, mean)), driver.full(one_pass.state)
+    starts = None, driver.full(driver.start(x, mean)), driver.full(one_pass.state), None
 
-    def timed(start: Point | None, rows: Ints) -> Solved:
+    def timed(start: Point | None, rows: Ints, wide: bool = False) -> Solved:
         # What is not begun in time does not count, nor does what cannot be solved with the others: it may take minutes.
         own = None if start is None else start.take(rows)
         return rowwise.solve(
-            x[rows], own, thorough=False, go_on=lambda: time.monotonic() < until, at_once=at_once, rest=False
-        )
+            x[rows], own, thorough=False, go_on=lambda: time.monotonic() < until, at_once=at_once, rest=False,
+            wide=wide,
+        )  # fmt: skip
 
     every = np.arange(count)
     timed(None, every)  # builds what is built on first use
-    seconds, costs = np.full((3, count), np.nan), np.full((3, count), np.nan)
+    seconds, costs = np.full((4, count), np.nan), np.full((4, count), np.nan)
     for k, start in enumerate(starts):
-        rows = every if k < 2 else every[~one_pass.converged]
-        if not len(rows):
+        rows = every if k != 2 else every[~one_pass.converged]
+        if not len(rows) or (k == 3 and not at_once):
             continue
-        found = timed(start, rows)
+        found = timed(start, rows, wide=k == 3)
         finished = np.array([outcome != "TIME_LIMIT" for outcome in found.outcome])
         seconds[k, rows[finished]] = found.seconds[finished]
         ok = rows[found.ok]
         if len(ok):
             costs[k, ok] = driver.problem.objectives(x[ok], found.point.y[found.ok])
     done = np.isfinite(seconds[:2]).all(axis=0)
-    (plain, warm, after), costs = seconds[:, done], costs[:, done]
-    worse = costs[1] - costs[0] > s.local_optimum * np.abs(costs[0])
-    return Timed(plain, warm, after, np.isfinite(costs[:2]).any(axis=0), worse, np.flatnonzero(done))
+    (plain, warm, after, wider), costs = seconds[:, done], costs[:, done]
+    worse = costs[[1, 3]] - costs[0] > s.local_optimum * np.abs(costs[0])
+    near, far = np.isfinite(costs[[0, 3]])
+    both = near & far
+    quicker = _mean(wider[both], np.inf) < _mean(plain[both], 0.0)
+    wide = bool(quicker and far.sum() >= near.sum() and not worse[1].any())
+    ended = np.isfinite(costs[:2]).any(axis=0)
+    if wide:
+        plain = np.where(np.isfinite(wider), wider, plain)
+    return Timed(plain, warm, after, ended, worse[0], np.flatnonzero(done), wide)

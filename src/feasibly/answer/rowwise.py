@@ -145,13 +145,14 @@ class RowSolver:
         go_on: Callable[[], bool] = lambda: True,
         at_once: bool | None = None,
         rest: bool = True,
+        wide: bool = False,
     ) -> Solved:
         """Solve rows from `starts` (or as labelling does) while `go_on()`: many at once, what that leaves one by one.
 
         `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer
         and a search for a feasible point has found none. `at_once` says whether rows are solved many at a time at all;
         unless told, they are where that has been made ready or soon pays for being. Without `rest`, what that leaves is
-        left.
+        left. `wide` is where they begin then without a start of their own (see `Batch.solve`).
         """
         found = _Rows(self.problem, len(x))
         helps = np.zeros(len(x), dtype=bool) if starts is None else self._helps(x, starts.y)
@@ -162,7 +163,7 @@ class RowSolver:
             rows = rows[len(first) :]
             at_once = len(rows) > 0
         if at_once and self.batch is not None:
-            self._at_once(x, starts, helps, rows, found, go_on)
+            self._at_once(x, starts, helps, rows, found, go_on, wide)
             rows = rows[~found.settled[rows]] if rest else rows[:0]
         self._one_by_one(x, starts, helps, rows, found, thorough, go_on)
         return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds)
@@ -200,14 +201,21 @@ class RowSolver:
         return count if self._spent + count * usual < ready else 0
 
     def _at_once(
-        self, x: Array, starts: Point | None, helps: Mask, rows: Ints, found: _Rows, go_on: Callable[[], bool]
+        self,
+        x: Array,
+        starts: Point | None,
+        helps: Mask,
+        rows: Ints,
+        found: _Rows,
+        go_on: Callable[[], bool],
+        wide: bool,
     ) -> None:
         batch = self.batch
         assert batch is not None
         given = None if starts is None else starts.take(rows)
         began = time.process_time()
         with self._turn:
-            done = batch.solve(x[rows], given, helps[rows], go_on)
+            done = batch.solve(x[rows], given, helps[rows], go_on, wide)
         y = np.where(done.converged[:, None], done.point.y, self.problem.start)
         off = np.maximum(*self.problem.worst(x[rows], self.problem.pin(x[rows], y))[1:])
         kept = done.converged & (off <= self.solver.options.feasibility)

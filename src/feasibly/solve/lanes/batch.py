@@ -64,7 +64,12 @@ class Batch:
     # ---- solving ---------------------------------------------------------------------------------------
 
     def solve(
-        self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool] = lambda: True
+        self,
+        x: Array,
+        starts: Point | None,
+        given: Mask,
+        go_on: Callable[[], bool] = lambda: True,
+        wide: bool = False,
     ) -> Finished:
         """Solve rows, from `starts` where `given`, and in the other ways (`ways`) where that is not enough.
 
@@ -73,13 +78,14 @@ class Batch:
             starts: a point a row.
             given: which rows have one that is to be used.
             go_on: asked before a row is begun.
+            wide: whether the others begin where the central path is wider.
         """
         rows = max(_MOST_BYTES // (8 * len(self.iteration.state)), self.iteration.width)
         parts = []
         for first in range(0, max(len(x), 1), rows):
             some = slice(first, first + rows)
             parts.append(
-                self._solve(x[some], None if starts is None else starts.take(some), given[some], go_on)
+                self._solve(x[some], None if starts is None else starts.take(some), given[some], go_on, wide)
             )
         if len(parts) == 1:
             return parts[0]
@@ -89,13 +95,15 @@ class Batch:
         )
         return Finished(Point.join([part.point for part in parts]), *masks)
 
-    def _solve(self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool]) -> Finished:
+    def _solve(
+        self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool], wide: bool
+    ) -> Finished:
         begun: dict[int, Array] = {}
         if starts is not None and given.any():
             states = self._begin(x[given], starts.take(given))
             sound = np.isfinite(states).all(axis=1)
             begun = dict(zip(np.flatnonzero(given)[sound].tolist(), states[sound], strict=True))
-        lanes = Lanes(self, x, begun, go_on)
+        lanes = Lanes(self, x, begun, go_on, wide)
         lanes.run()
         point = self._points(x, lanes.found, lanes.converged)
         return Finished(point, lanes.converged, lanes.infeasible, lanes.iterations, lanes.tried)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.solve.lanes.formulas import SETTINGS
-from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, End, Way
+from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, WIDER, End, Way
 from feasibly.solve.records import Array
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Lanes:
     """
 
     def __init__(
-        self, batch: Batch, x: Array, begun: dict[int, Array], go_on: Callable[[], bool] = lambda: True
+        self, batch: Batch, x: Array, begun: dict[int, Array], go_on: Callable[[], bool], wide: bool
     ) -> None:
         self._batch, self._iteration, self._settings = batch, batch.iteration, batch.settings
         self._x, self._begun, self._go_on = x, begun, go_on
@@ -58,7 +58,7 @@ class Lanes:
         self.found = np.empty((count, self._iteration.parts["z"].stop))
         self.converged, self.infeasible = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         self.tried, self.iterations = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.int64)
-        self._fresh = deque((row, FIRST if row in begun else NEAR) for row in range(count))
+        self._fresh = deque((row, FIRST if row in begun else WIDER if wide else NEAR) for row in range(count))
         self._hard: deque[tuple[int, Way]] = deque()
         """Elastic lanes hold up the others: they wait until the others are done."""
         self._doing: list[tuple[int, Way] | None] = [None] * width
