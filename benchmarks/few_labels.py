@@ -3,7 +3,8 @@
     python benchmarks/few_labels.py --data FOLDER --out benchmarks/results/few-labels.json
 
 Loads within 20 %. `fit` is told how many of the solved rows it may use, and draws further inputs by itself, without
-labels. Gaps are against the rows' own optima, counted where an answer costs more. Times are processor seconds of one core, the least of three calls on the same rows.
+labels. Gaps are against the rows' own optima, counted where an answer costs more. Times are processor seconds of one
+core, the least of three calls on the same rows.
 """
 
 from __future__ import annotations

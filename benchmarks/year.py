@@ -128,8 +128,10 @@ def main() -> None:
         times.append({
             "jobs": number, "hours": said["hours"], "cells": cells, "cells_in_this_run": cells - before,
             "wall_seconds": wall, "cpu_seconds": cpu, "outcomes": said["outcomes"],
-            "milliseconds_a_cell": 1e3 * wall / max(cells - before, 1),
-            "minutes_for_the_year": wall / max(cells - before, 1) * cells / said["hours"] * HOURS / 60.0,
+            "milliseconds_a_cell": 1e3 * wall / (cells - before) if before < cells else None,
+            "minutes_for_the_year": (
+                wall / (cells - before) * cells / said["hours"] * HOURS / 60.0 if before < cells else None
+            ),
         })  # fmt: skip
         print(json.dumps(times[-1]), flush=True)
     found = fb.Screening(args.folder / f"jobs-{jobs[-1]}.zarr")

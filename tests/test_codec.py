@@ -152,7 +152,7 @@ def test_known_sizes_bind_the_outermost_record() -> None:
         unpack(plain, arrays, Thing, sizes={"columns": 4})
 
 
-def test_fields_that_were_added_count_in_a_digest_once_they_differ() -> None:
+def test_fields_that_were_added_do_not_count_in_a_digest() -> None:
     @record("test-grown")
     @dataclass(frozen=True)
     class Grown:
@@ -167,6 +167,7 @@ def test_fields_that_were_added_count_in_a_digest_once_they_differ() -> None:
         weight: float = 1.0
 
     assert digest(Grown(), (Grown(4),)) == before
-    assert digest(Grown(), (Grown(4, weight=2.0),)) != before
+    assert digest(Grown(), (Grown(4, weight=2.0),)) == before
+    assert digest(Grown(), (Grown(5),)) != before
     assert pack(Grown()).plain == {"is": "test-grown", "count": 3, "weight": 1.0}
     assert unpack({"is": "test-grown", "count": 3}, {}) == Grown()

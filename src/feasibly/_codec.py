@@ -85,8 +85,8 @@ def record(
         indices: arrays of whole numbers by field, and the word whose length they have to stay below; the word's
             length is that in `shapes`, or among the `sizes` given to `unpack`.
         retired: fields that files of earlier versions have and nothing needs any more.
-        added: fields with a default that such files lack. While they have it, `digest` passes over them: what was
-            certified before there was such a field is still the same.
+        added: fields with a default that such files lack. `digest` passes over them: what was certified before there
+            was such a field is still the same, and stays so when the default changes.
     """
 
     def register(kind: type[T]) -> type[T]:
@@ -128,7 +128,7 @@ def _pack(value: Any, where: str, arrays: dict[str, NDArray[Any]], brief: bool =
     if isinstance(value, float):
         return value if math.isfinite(value) else {FLOAT: str(value)}
     if type(value) in _NAMES:
-        left_out = _as_before(value) if brief else ()
+        left_out = _ENTRIES[_NAMES[type(value)]].added if brief else ()
         parts = {
             name: _pack(getattr(value, name), _join(where, name), arrays, brief)
             for name in _fields(type(value))
@@ -168,26 +168,12 @@ def checksum(value: NDArray[Any]) -> str:
 def digest(*values: Any) -> str:
     """A hash of what `pack` makes of the values; the checksums in it stand for the arrays.
 
-    Fields that were `added` to a record count where they differ from their default.
+    Fields that were `added` to a record do not count.
     """
     found = hashlib.sha256()
     for value in values:
         found.update(json.dumps(_pack(value, "", {}, brief=True), sort_keys=True).encode() + b"\n")
     return found.hexdigest()[:32]
-
-
-def _as_before(value: Any) -> frozenset[str]:
-    """The fields of a record that were added to its class and are as if they had not been."""
-    added = _ENTRIES[_NAMES[type(value)]].added
-    if not added:
-        return added
-    every = {each.name: each for each in dataclasses.fields(value)}
-    return frozenset(name for name in added if getattr(value, name) == _usual(every[name]))
-
-
-def _usual(one: dataclasses.Field[Any]) -> Any:
-    """A field's default."""
-    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
 
 
 def _join(where: str, name: str) -> str:

@@ -238,3 +238,29 @@ def test_calibration_needs_no_multipliers_and_changes_nothing_it_is_given():
     assert driver.calibration.reached > 0.8
     found = driver.run(labels.x, model.predict(labels.x).mean, CONDITIONED)
     assert found.converged.mean() > 0.9
+
+
+def test_polished_rows_start_as_for_a_label_where_training_says_so(monkeypatch):
+    """There `polished` is the row-wise solver alone, and nothing that is believed may lead it to another optimum."""
+    proxy, data = trained("grid6")
+    x, _, _ = unseen(proxy, data, 6)
+    quick = replace(proxy.calibration, worthwhile_passes=0, warm=False, goes_on=True, wide=True)
+    asked = fb.Proxy(
+        proxy.problem, proxy.model, proxy.record, keys=proxy.keys, calibration=quick,
+        driver=proxy.ladder.driver.having(quick), box=proxy.box, leverage=proxy.leverage,
+    )  # fmt: skip
+    rowwise, given = asked.ladder.driver.rowwise, []
+    solve = rowwise.solve
+
+    def spying(rows, starts, **kwargs):
+        given.append((starts, kwargs["wide"]))
+        return solve(rows, starts, **kwargs)
+
+    monkeypatch.setattr(rowwise, "solve", spying)
+    for answer in ("conditioned", "polished", "auto"):
+        assert asked.predict(x, answer).ok.all()
+    starts = [point for point, _ in given]
+    assert len(given) == 3
+    assert all(wide for _, wide in given)
+    assert starts[:2] == [None, None]
+    assert starts[2] is None or np.isnan(starts[2].y).all()

@@ -27,7 +27,8 @@ def test_settings_saved_earlier_open_with_the_usual_numbers_for_the_rest():
 
 def test_models_certified_earlier_are_still_the_same_models():
     assert digest(Settings()) == "eabb5627a7dce8721860a399b9eb7d59"
-    assert digest(Settings(solver=replace(DEFAULT, most_iterations=30))) != digest(Settings())
+    assert digest(Settings(solver=replace(DEFAULT, most_iterations=30))) == digest(Settings())
+    assert digest(Settings(few_rows=4)) != digest(Settings())
 
 
 def test_settings_are_one_value():
@@ -44,7 +45,7 @@ def test_a_model_keeps_its_own_numbers_and_uses_them(tmp_path):
     opened = fb.Proxy.load(tmp_path / "other", problem=proxy.problem)
     other = changed.calibration.settings
     assert opened.calibration.settings == other
-    assert opened.digest() == changed.digest() != proxy.digest()
+    assert opened.digest() == changed.digest()
     rowwise = opened.ladder.driver.rowwise
     assert rowwise.settings == rowwise.solver.settings == other.solver
     assert rowwise.batch is None

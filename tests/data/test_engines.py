@@ -14,7 +14,7 @@ from feasibly.data.engines import EngineError, Task, open_engine
 from feasibly.data.label import Progress, _row_by_row, label
 from feasibly.data.schema import sizes_of
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import MissingExtraError
+from feasibly.problem.errors import FeasiblyError, MissingExtraError
 from feasibly.solve.outcome import Outcome
 from tests.data.test_store import same
 from tests.problems import make
@@ -188,3 +188,20 @@ def test_a_row_that_breaks_the_solver_is_a_failed_row(
     assert arrays is not None
     assert arrays["outcome"].tolist() == [0, Outcome.NUMERICAL.value, 0]
     assert (arrays["y"][2] == reference.y[2]).all()
+
+
+def _refusing(kind: str) -> Any:
+    def refuse(x: Any) -> Any:
+        if kind == "ours":
+            raise MissingExtraError("pyarrow", "parquet", "reading parquet")
+        raise type("Odd", (ValueError,), {"__reduce__": lambda self: 1 / 0})("nine lives")
+
+    return refuse
+
+
+@pytest.mark.parametrize(("kind", "words"), [("ours", "pyarrow"), ("odd", "Odd: nine lives")])
+def test_what_went_wrong_in_a_worker_arrives_whatever_it_is(kind: str, words: str) -> None:
+    from feasibly.data._local import open_local
+
+    with open_local(_refusing, (kind,), 2) as engine, pytest.raises(FeasiblyError, match=words):
+        list(engine.run([Task(0, np.zeros((1, 2)))]))

@@ -112,9 +112,16 @@ def test_an_interrupted_screening_goes_on_where_it_stopped(
         fb.screen(proxy, profile, "all", tmp_path / "out.zarr", answer="solved")
 
 
-def test_several_processes_find_the_same(proxy: fb.Proxy, result: fb.Screening, tmp_path: Path) -> None:
+def test_several_processes_find_the_same(
+    proxy: fb.Proxy, result: fb.Screening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     profile = {"hour": np.arange(5), "factor": FACTOR}
     told: list[Any] = []
+
+    def here(*_: object) -> None:
+        raise AssertionError("cells were answered in this process")
+
+    monkeypatch.setattr("feasibly.screening.run.answer_block", here)  # of this process alone
     both = fb.screen(
         proxy, profile, "all", tmp_path / "out.zarr", batch=12, full=True, jobs=2, progress=told.append
     )

@@ -13,13 +13,14 @@ from feasibly.problem.core import Problem
 from feasibly.problem.families import load_problem
 from feasibly.problem.sampling import sample
 from feasibly.solve.interior import State
+from feasibly.solve.lanes import run
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.factors import analyse
 from feasibly.solve.lanes.iteration import Iteration
 from feasibly.solve.lanes.machine import CODES, WIDTHS, memory
 from feasibly.solve.lanes.pen import Pen
 from feasibly.solve.lanes.program import Layout, UnsupportedError, program
-from feasibly.solve.lanes.ways import ELASTIC, FOLLOWING
+from feasibly.solve.lanes.ways import DEARER, ELASTIC, FOLLOWING
 from feasibly.solve.nlp import Solver
 from feasibly.solve.settings import DEFAULT
 from tests.grids import GRID6
@@ -431,3 +432,60 @@ def test_operations_without_a_vector_form_leave_the_others_be():
     x = sample(problem, 9, seed=0)
     found, alone = (rows.solve(x, None, thorough=True, at_once=way) for way in (True, False))
     np.testing.assert_allclose(found.point.y, alone.point.y, atol=1e-6)
+
+
+def _with_a_steep_edge():
+    """`min -60 y0` where `y0^2 <= x0`: the multiplier is `30 / sqrt(x0)`, ten at the nominal input."""
+    return Problem(
+        lambda x, y: -60.0 * y[0] + 0.5 * y[1] ** 2,
+        [0.0, -1.0],
+        [5.0, 1.0],
+        inequality=lambda x, y: jnp.array([y[0] ** 2 - x[0]]),
+        box=([0.0], [18.0]),
+        name="edge",
+    )
+
+
+def test_rows_that_break_constraints_for_their_cost_end_where_that_is_dearer(monkeypatch):
+    batch = Solver.build(_with_a_steep_edge()).batch
+    assert batch is not None
+    x, ended = np.array([[1e-6], [1e-5]]), []
+    note = run.Lanes._end
+
+    def noting(self, lane, done):
+        ended.append(self._doing[lane][1])
+        return note(self, lane, done)
+
+    monkeypatch.setattr(run, "NEAR", ELASTIC)  # as if all else had got stuck
+    monkeypatch.setattr(run.Lanes, "_end", noting)
+    found = batch.solve(x, None, np.zeros(2, dtype=bool))
+    assert DEARER in ended
+    assert found.converged.all()
+    assert not found.infeasible.any()
+    np.testing.assert_allclose(found.point.y[:, 0], np.sqrt(x[:, 0]), rtol=1e-4)
+
+
+def test_a_row_that_is_close_has_more_iterations():
+    problem = make("grid6")
+    x, nothing = sample(problem, 6, seed=3), np.zeros(6, dtype=bool)
+    usual = Solver.build(problem).batch.solve(x, None, nothing)
+    assert usual.converged.all()
+    few = int(usual.iterations.max()) - 1
+    assert few < usual.iterations.max() <= 2 * few
+    for close, same in ((np.inf, True), (0.0, False)):
+        other = replace(DEFAULT, most_iterations=few, close=close)
+        found = Solver.build(problem, settings=other).batch.solve(x, None, nothing)
+        assert (found.iterations == usual.iterations).all() == same
+
+
+def test_what_an_elastic_iteration_left_in_a_lane_is_gone_with_its_row():
+    problem = make("grid6")
+    batch = Solver.build(problem).batch
+    x, nothing = sample(problem, 3, seed=3), np.zeros(3, dtype=bool)
+    usual = batch.solve(x, None, nothing)
+    amounts = slice(batch.iteration.parts["a"].start, batch.iteration.parts["t"].stop)
+    for part in (batch.iteration.state, batch.iteration.moved):
+        part[amounts] = np.nan
+    again = batch.solve(x, None, nothing)
+    np.testing.assert_array_equal(usual.point.y, again.point.y)
+    assert not np.isnan(batch.iteration.state[amounts, :3]).any()

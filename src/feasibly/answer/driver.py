@@ -180,7 +180,7 @@ class Driver:
             before = np.isfinite(begin.y).all(axis=1)
             for part, known in zip(start, begin, strict=True):
                 part[before] = known[before]
-        return Progress.of(x, mean, start, until, most_passes)
+        return Progress.of(x, mean, start, until, most_passes, went_on=begin is not None)
 
     def _rows(self, progress: Progress, level: Level) -> Ints:
         if level.rows is Rows.EVERY:
@@ -346,7 +346,8 @@ class Driver:
         """The interior-point method for what is left, each row from the best point that is known of it."""
         if not self.rowwise.available:
             return
-        warm = self.calibration.goes_on if progress.most_passes > 0 else self.calibration.warm
+        met = progress.went_on or bool(progress.passes)
+        warm = self.calibration.goes_on if met else self.calibration.warm
         starts = self.full(progress.state.take(rows)) if warm else None
         found = self.rowwise.solve(
             progress.x[rows],

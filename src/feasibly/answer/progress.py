@@ -76,9 +76,13 @@ class Progress:
     most_passes: float
     """Rows that have not converged after so many passes are handed on."""
     passes: list[Passed]
+    went_on: bool
+    """Whether rows begin where an earlier call left them."""
 
     @staticmethod
-    def of(x: Array, mean: Array, state: State, until: float, most_passes: float) -> Progress:
+    def of(
+        x: Array, mean: Array, state: State, until: float, most_passes: float, went_on: bool = False
+    ) -> Progress:
         """Nothing found yet."""
         rows = len(x)
 
@@ -100,6 +104,7 @@ class Progress:
             solved={},
             most_passes=most_passes,
             passes=[],
+            went_on=went_on,
         )
 
     @property

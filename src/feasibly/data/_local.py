@@ -8,10 +8,11 @@ the end and goes too.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
@@ -28,10 +29,17 @@ _DEATHS_AT_START = 3
 
 @contextmanager
 def open_local(
-    prepare: Callable[..., _worker.Work], arguments: tuple[Any, ...], jobs: int | None
+    prepare: Callable[..., _worker.Work],
+    arguments: tuple[Any, ...],
+    jobs: int | None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Engine]:
-    """`jobs` worker processes, one a core when not given, that do `prepare(*arguments)` to blocks of inputs."""
-    pool = _Pool(prepare, arguments, jobs or loky.cpu_count())
+    """`jobs` worker processes, one a core when not given, that do `prepare(*arguments)` to blocks of inputs.
+
+    `environment` is added to theirs, where the user has not set the same.
+    """
+    own = {name: os.environ.get(name, value) for name, value in (environment or {}).items()}
+    pool = _Pool(prepare, arguments, jobs or loky.cpu_count(), own | _worker.ONE_THREAD)
     try:
         yield pool
     finally:
@@ -41,11 +49,13 @@ def open_local(
 class _Process:
     """One worker and the block it has."""
 
-    def __init__(self, prepare: Callable[..., _worker.Work], arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, prepare: Callable[..., _worker.Work], arguments: tuple[Any, ...], environment: dict[str, str]
+    ) -> None:
         self.connection, theirs = Pipe()
         self.task: Task | None = None
         self.process: Any = get_context("loky").Process(
-            target=_worker.serve, args=(theirs, prepare, arguments), env=_worker.ONE_THREAD, daemon=True
+            target=_worker.serve, args=(theirs, prepare, arguments), env=environment, daemon=True
         )
         self.process.start()
         theirs.close()  # the worker's end is the worker's alone, so that its death is the end of the file
@@ -73,13 +83,16 @@ class _Process:
 
 
 class _Pool:
-    def __init__(self, prepare: Callable[..., _worker.Work], arguments: tuple[Any, ...], jobs: int) -> None:
-        self._prepare, self._arguments = prepare, arguments
+    def __init__(
+        self,
+        prepare: Callable[..., _worker.Work],
+        arguments: tuple[Any, ...],
+        jobs: int,
+        environment: dict[str, str],
+    ) -> None:
+        self._process = functools.partial(_Process, prepare, arguments, environment)
         self.jobs = jobs
-        self._workers = [self._start() for _ in range(jobs)]
-
-    def _start(self) -> _Process:
-        return _Process(self._prepare, self._arguments)
+        self._workers = [self._process() for _ in range(jobs)]
 
     def stop(self) -> None:
         for worker in self._workers:
@@ -133,5 +146,5 @@ class _Pool:
     def _replace(self, worker: _Process) -> _Process:
         worker.stop()
         place = self._workers.index(worker)
-        self._workers[place] = self._start()
+        self._workers[place] = self._process()
         return self._workers[place]

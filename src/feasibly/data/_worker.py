@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable
@@ -58,10 +59,22 @@ def serve(connection: Connection, prepare: Callable[..., Work], arguments: tuple
                 work = work or prepare(*arguments)
                 answer: Any = work(x)
             except Exception as error:  # the main process must hear of it
-                answer = error
+                answer = _that_travels(error)
             connection.send(answer)
     except (EOFError, OSError):  # the main process is gone
         return
+
+
+def _that_travels(error: Exception) -> Exception:
+    """The same error, or one with its name and words where it would not arrive."""
+    from feasibly.problem.errors import FeasiblyError
+
+    try:
+        pickle.loads(pickle.dumps(error))  # what a pipe between our own processes does to it
+    except Exception:
+        told = str(error) if isinstance(error, FeasiblyError) else f"{type(error).__name__}: {error}"
+        return FeasiblyError(told)
+    return error
 
 
 def solving(digest: str, payload: bytes) -> Work:

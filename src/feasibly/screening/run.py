@@ -146,7 +146,9 @@ def screen(
         raise FeasiblyError(f"jobs must be a whole number of processes, at least 1, not {jobs}")
     plan = make_plan(proxy.problem, profile, outages)
     hours, count = len(plan.hours), len(plan.names)
-    block = max(1, int(batch) // count)
+    block = max(
+        1, min(int(batch) // count, -(-hours // (2 * int(jobs))))
+    )  # so that nobody is left without one
     ends = zip(plan.grid.branch_from, plan.grid.branch_to, strict=True)
     header = {
         "plan": plan.digest, "model": proxy.digest(), "answer": answer, "tolerance": float(tolerance),
@@ -162,11 +164,15 @@ def screen(
     store = Store.create_or_resume(path, header, sizes, block, full=full)
     try:
         ask = Asking(len(plan.names), answer, tolerance, full)
-        with _workers(proxy, ask, int(jobs)) as engine:
+        with _workers(proxy, ask, min(int(jobs), int((~store.done).sum()))) as engine:
             _answer(plan, store, engine, progress)
     finally:
         store.close()
     return Screening(path)
+
+
+_ALONE = {"PJRT_NPROC": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""In a process that is one of several, unless the user says otherwise: one thread of JAX, no accelerator for itself."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,7 @@ class Asking:
 @contextmanager
 def _workers(proxy: Proxy, ask: Asking, jobs: int) -> Iterator[Engine]:
     """What answers blocks of cells: this process, or others that open a copy of the model."""
-    if jobs == 1:
+    if jobs <= 1:
         yield _Here(proxy, ask)
         return
     from feasibly.data._local import open_local
@@ -191,7 +197,7 @@ def _workers(proxy: Proxy, ask: Asking, jobs: int) -> Iterator[Engine]:
     with tempfile.TemporaryDirectory(prefix="feasibly-screen-") as folder:
         copy = str(Path(folder) / "model")
         proxy.save(copy)
-        with open_local(_open_and_answer, (copy, ask), jobs) as engine:
+        with open_local(_open_and_answer, (copy, ask), jobs, _ALONE) as engine:
             yield engine
 
 

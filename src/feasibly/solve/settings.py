@@ -187,9 +187,10 @@ class SolverSettings:
     close: float = 1e-5
     """A row whose errors are all below this has twice as many iterations as another: at the edge of feasibility, where
     constraints' gradients hardly differ, errors halve in every step (one row in 800 of case57_ieee)."""
-    acceptable: float = 2e-8
-    """A row whose iterations are all used up and whose errors are below this stands. At such an edge cost moves as the
-    root of what constraints are broken by: with 1e-7, one of 1000 outages of case57_ieee was 1.5e-3 % above IPOPT."""
+    acceptable: float = 2.0
+    """A row whose iterations are all used up and whose errors are below so many times their tolerance stands. At such
+    an edge cost moves as the root of what constraints are broken by: with ten, one of 1000 outages of case57_ieee was
+    1.5e-3 % above IPOPT."""
     settled: int = 4
     """A row whose constraints and complementarity hold, and whose stationarity has been below the next one in so many
     iterations, has as much of it as rounding allows:"""

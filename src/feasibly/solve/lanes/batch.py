@@ -80,7 +80,7 @@ class Batch:
             go_on: asked before a row is begun.
             wide: whether the others begin where the central path is wider.
         """
-        rows = max(_MOST_BYTES // (8 * len(self.iteration.state)), self.iteration.width)
+        rows = max(_MOST_BYTES // (16 * len(self.iteration.state)), self.iteration.width)
         parts = []
         for first in range(0, max(len(x), 1), rows):
             some = slice(first, first + rows)

@@ -69,8 +69,8 @@ class Lanes:
         self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
         self._elastic = np.zeros(width, dtype=bool)
         self._again, self._busy = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
-        self._amounts = np.ones(width, dtype=bool)
-        """Lanes whose memory may hold amounts by which an earlier row broke constraints."""
+        self._amounts = slice(self._iteration.parts["z"].stop, len(self._iteration.state))
+        """The amounts by which constraints are broken, among the entries of a state."""
         self._acceptable: dict[int, tuple[Array, bool]] = {}
 
     def run(self) -> None:
@@ -109,7 +109,7 @@ class Lanes:
         if late.any():
             errors = info[:3].max(axis=0)
             late &= ~((errors <= s.close) & (self._count < 2.0 * self._limit))
-            done |= late & sound & central & (errors <= s.acceptable)
+            done |= late & sound & central & (info[:3] <= s.acceptable * self._errors[:3]).all(axis=0)
             ended |= late
         return done, ended & self._busy
 
@@ -167,8 +167,9 @@ class Lanes:
         self.iterations[row] += self._count[lane]
         state, up = self._acceptable.pop(lane, (None, False)) if self._acceptable else (None, False)
         if done:
-            up = up or way.elastic or bool(iteration.curves_up()[lane])
-            state = iteration.state[:, lane]
+            here = way.elastic or bool(iteration.curves_up()[lane])
+            if here or not up:
+                state, up = iteration.state[:, lane], here
         end = End.CONVERGED if state is not None and up else End.STUCK
         if way.elastic and end is End.CONVERGED:
             end = self._broken(lane, way)
@@ -211,9 +212,8 @@ class Lanes:
         self.tried[row] = True
         iteration, rules = self._iteration, self._batch.rules(way)
         iteration.state[:, lane] = start = self._batch.start(way, self._x[row], self._begun.get(row))
-        if way.elastic or self._amounts[lane]:  # these alone move them
-            iteration.moved[:, lane] = start
-            self._amounts[lane] = way.elastic
+        # Plain iterations do not write those of `moved`: they are whatever an elastic one has left there.
+        iteration.moved[self._amounts, lane] = start[self._amounts]
         iteration.x[:, lane] = self._x[row]
         iteration.settings[:, lane], self._limits[:, lane] = rules.settings, rules.limits
         self._doing[lane], self._busy[lane] = doing, True

@@ -59,7 +59,7 @@ LEAST = replace(ELASTIC, costs=False)
 LEAST_FROM_AFAR = replace(LEAST, start=Start.GUESS)
 DEARER = replace(ELASTIC, dear=True)
 """For rows that broke constraints for their cost and have points that break none: at the edge of feasibility
-multipliers are large. One row in 300 of case57_ieee, which took as long as all others together."""
+multipliers are large. One row in 500 of case57_ieee, which took half as long as all others together."""
 
 FOLLOWING: dict[tuple[Way, End], Way] = {
     (FIRST, End.STUCK): NEAR,
