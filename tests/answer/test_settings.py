@@ -6,11 +6,13 @@ import itertools
 import json
 from dataclasses import fields, replace
 
+import pytest
+
 import feasibly as fb
 from feasibly._codec import digest, pack, unpack
 from feasibly.answer.settings import Settings
 from feasibly.model.settings import ComplementaritySettings
-from feasibly.solve.settings import DEFAULT
+from feasibly.solve.settings import DEFAULT, SolverSettings
 from tests.proxies import having, trained, unseen
 
 EARLIER = """{"is": "settings", "equality_tolerance": 1e-07, "inequality_tolerance": 5e-07, "probe_steps": 4,
@@ -83,11 +85,12 @@ def test_another_solver_is_made_where_its_numbers_change():
     assert changed.rowwise.settings.price == 30.0
 
 
-def test_every_setting_has_a_reason():
-    body = ast.parse(inspect.getsource(Settings)).body[0].body
+@pytest.mark.parametrize("record", [Settings, SolverSettings, ComplementaritySettings])
+def test_every_setting_has_a_reason(record):
+    body = ast.parse(inspect.getsource(record)).body[0].body
     said = {
         one.target.id
         for one, after in itertools.pairwise(body)
         if isinstance(one, ast.AnnAssign) and isinstance(getattr(after, "value", None), ast.Constant)
     }
-    assert said == {each.name for each in fields(Settings)}
+    assert said == {each.name for each in fields(record)}

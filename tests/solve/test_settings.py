@@ -1,12 +1,9 @@
 """The numbers of the solver: one record, which decides what it does and travels with it."""
 
-import ast
-import inspect
 import io
-import itertools
 import json
 import zlib
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,13 +87,3 @@ def test_settings_survive_a_file_and_may_be_incomplete():
     assert unpack(json.loads(json.dumps(pack(other).plain)), {}, SolverSettings) == other
     assert unpack({"is": "solver-settings", "price": 30}, {}, SolverSettings) == replace(DEFAULT, price=30.0)
     assert hash(other) != hash(DEFAULT)
-
-
-def test_every_setting_has_a_reason():
-    body = ast.parse(inspect.getsource(SolverSettings)).body[0].body
-    said = {
-        one.target.id
-        for one, after in itertools.pairwise(body)
-        if isinstance(one, ast.AnnAssign) and isinstance(getattr(after, "value", None), ast.Constant)
-    }
-    assert said == {each.name for each in fields(SolverSettings)}
