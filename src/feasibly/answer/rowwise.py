@@ -44,9 +44,13 @@ class Solved:
 
 
 class _Rows:
-    """The same while it is being filled in."""
+    """Rows, where they start if `helps`, and what has become of them so far."""
 
-    def __init__(self, problem: Problem, count: int) -> None:
+    def __init__(
+        self, problem: Problem, x: Array, starts: Point | None, helps: Mask, go_on: Callable[[], bool]
+    ) -> None:
+        self.x, self.starts, self.helps, self.go_on = x, starts, helps, go_on
+        count = len(x)
         self.point = Point.nothing(problem, count)
         self.outcome = ["TIME_LIMIT"] * count
         self.iterations = np.zeros(count, dtype=np.int64)
@@ -154,18 +158,18 @@ class RowSolver:
         unless told, they are where that has been made ready or soon pays for being. Without `rest`, what that leaves is
         left. `wide` is where they begin then without a start of their own (see `Batch.solve`).
         """
-        found = _Rows(self.problem, len(x))
         helps = np.zeros(len(x), dtype=bool) if starts is None else self._helps(x, starts.y)
+        found = _Rows(self.problem, x, starts, helps, go_on)
         rows = np.arange(len(x))
         if at_once is None:
             first = rows[: self._before_batch(len(x))]
-            self._one_by_one(x, starts, helps, first, found, thorough, go_on)
+            self._one_by_one(found, first, thorough)
             rows = rows[len(first) :]
             at_once = len(rows) > 0
         if at_once and self.batch is not None:
-            self._at_once(x, starts, helps, rows, found, go_on, wide)
+            self._at_once(found, rows, wide)
             rows = rows[~found.settled[rows]] if rest else rows[:0]
-        self._one_by_one(x, starts, helps, rows, found, thorough, go_on)
+        self._one_by_one(found, rows, thorough)
         return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds)
 
     @property
@@ -200,24 +204,15 @@ class RowSolver:
         usual = self._spent / self._counted if self._counted else guess
         return count if self._spent + count * usual < ready else 0
 
-    def _at_once(
-        self,
-        x: Array,
-        starts: Point | None,
-        helps: Mask,
-        rows: Ints,
-        found: _Rows,
-        go_on: Callable[[], bool],
-        wide: bool,
-    ) -> None:
-        batch = self.batch
+    def _at_once(self, found: _Rows, rows: Ints, wide: bool) -> None:
+        batch, x = self.batch, found.x[rows]
         assert batch is not None
-        given = None if starts is None else starts.take(rows)
+        given = None if found.starts is None else found.starts.take(rows)
         began = time.process_time()
         with self._turn:
-            done = batch.solve(x[rows], given, helps[rows], go_on, wide)
+            done = batch.solve(x, given, found.helps[rows], found.go_on, wide)
         y = np.where(done.converged[:, None], done.point.y, self.problem.start)
-        off = np.maximum(*self.problem.worst(x[rows], self.problem.pin(x[rows], y))[1:])
+        off = np.maximum(*self.problem.worst(x, self.problem.pin(x, y))[1:])
         kept = done.converged & (off <= self.solver.options.feasibility)
         taken = time.process_time() - began
         found.iterations[rows] = done.iterations
@@ -229,23 +224,15 @@ class RowSolver:
         found.settled[rows] = kept | done.infeasible
         found.tried[rows] = done.tried
 
-    def _one_by_one(
-        self,
-        x: Array,
-        starts: Point | None,
-        helps: Mask,
-        rows: Ints,
-        found: _Rows,
-        thorough: bool,
-        go_on: Callable[[], bool],
-    ) -> None:
+    def _one_by_one(self, found: _Rows, rows: Ints, thorough: bool) -> None:
+        starts = found.starts
         for row in rows:
-            if not go_on():
+            if not found.go_on():
                 continue
-            start = starts.take(row) if starts is not None and helps[row] else None
+            start = starts.take(row) if starts is not None and found.helps[row] else None
             began, tried = time.process_time(), bool(found.tried[row])
             with self._turn:
-                solved = self.solver.solve(x[row], start, thorough=thorough, tried=tried)
+                solved = self.solver.solve(found.x[row], start, thorough=thorough, tried=tried)
             found.outcome[row] = solved.outcome.name
             found.iterations[row] += solved.iterations
             found.seconds[row] += (taken := time.process_time() - began)
