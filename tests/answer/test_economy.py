@@ -64,13 +64,13 @@ def test_rows_begin_where_they_are_quicker(slow, monkeypatch):
 
     def slower(*args, wide=False, **kwargs):
         found = solve(*args, wide=wide, **kwargs)
-        return replace(found, seconds=found.seconds + (0.01 if wide == (slow == "wide") else 0.0))
+        return replace(found, seconds=found.seconds + (10.0 if wide == (slow == "wide") else 0.0))
 
     monkeypatch.setattr(driver.rowwise, "solve", slower)
     times = _row_by_row(driver, x, y, 1e-3, np.inf)
     assert times.wide == (slow == "near")
     assert np.isfinite(times.plain).all()
-    assert times.plain.max() < 0.01
+    assert times.plain.max() < 5.0
 
 
 def test_where_rows_begin_does_not_change_where_they_end():
