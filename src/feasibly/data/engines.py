@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,6 +25,9 @@ RETRIES = 2
 """How often a block is tried again after the worker that had it died."""
 
 Arrays = dict[str, NDArray[Any]]
+
+Work = _worker.Work
+"""What is done to a block of inputs."""
 
 
 class EngineError(FeasiblyError):
@@ -87,6 +90,18 @@ def open_engine(
     from feasibly.data._ray import open_ray
 
     return open_ray(digest, payload, jobs, address)
+
+
+def open_workers(
+    prepare: Callable[..., Work], arguments: tuple[Any, ...], jobs: int, environment: Mapping[str, str]
+) -> AbstractContextManager[Engine]:
+    """Processes on this machine that do `prepare(*arguments)` to blocks of inputs, whatever that is.
+
+    `environment` is added to theirs, where the user has not set the same.
+    """
+    from feasibly.data._local import open_local
+
+    return open_local(prepare, arguments, jobs, environment)
 
 
 def check_engine(name: str, *, jobs: int | None, address: str | None) -> None:

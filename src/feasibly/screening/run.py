@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import AnswerOutcome
-from feasibly.data._worker import Work
-from feasibly.data.engines import Answered, Engine, Task
+from feasibly.data.engines import Answered, Engine, Task, Work, open_workers
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
 from feasibly.problem.flows import compute_flows
@@ -146,9 +145,8 @@ def screen(
         raise FeasiblyError(f"jobs must be a whole number of processes, at least 1, not {jobs}")
     plan = make_plan(proxy.problem, profile, outages)
     hours, count = len(plan.hours), len(plan.names)
-    block = max(
-        1, min(int(batch) // count, -(-hours // (2 * int(jobs))))
-    )  # so that nobody is left without one
+    shared_out = -(-hours // (2 * int(jobs)))  # so that no process is left without a block
+    block = max(1, min(int(batch) // count, shared_out))
     ends = zip(plan.grid.branch_from, plan.grid.branch_to, strict=True)
     header = {
         "plan": plan.digest, "model": proxy.digest(), "answer": answer, "tolerance": float(tolerance),
@@ -192,12 +190,10 @@ def _workers(proxy: Proxy, ask: Asking, jobs: int) -> Iterator[Engine]:
     if jobs <= 1:
         yield _Here(proxy, ask)
         return
-    from feasibly.data._local import open_local
-
     with tempfile.TemporaryDirectory(prefix="feasibly-screen-") as folder:
         copy = str(Path(folder) / "model")
         proxy.save(copy)
-        with open_local(_open_and_answer, (copy, ask), jobs, _ALONE) as engine:
+        with open_workers(_open_and_answer, (copy, ask), jobs, _ALONE) as engine:
             yield engine
 
 
