@@ -14,7 +14,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Calibration, Centre, Labels
-from feasibly.answer.candidates import Candidates, find_candidates, in_order
+from feasibly.answer.candidates import Candidates, find_candidates, find_pressing, in_order
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.driver import Driver, search_duals
 from feasibly.answer.economy import economised
@@ -66,7 +66,8 @@ def calibrate(
     if labels.duals is not None:
         labels = replace(labels, duals=search_duals(problem, labels.duals))
     h = search.inequalities(labels.x, labels.y)
-    rowwise = RowSolver(problem, chosen.solver)
+    watched = _watched(problem, labels, chosen)
+    rowwise = RowSolver(problem, chosen.solver, watched)
     large = is_sparse(problem, rowwise, chosen)
     reach = chosen.sparse_reach if large else chosen.candidate_reach
     candidates = find_candidates(search, labels.y, h, reach, chosen.touching, every_bound=large)
@@ -81,7 +82,7 @@ def calibrate(
     else:
         switched = switched[:0]
     equality, lam = _multipliers(search, labels, candidates, central, chosen)
-    start = _first(labels, candidates, equality, lam, central, chosen)
+    start = replace(_first(labels, candidates, equality, lam, central, chosen), watched=watched)
     if large:
         start = _sparse(rowwise, start, labels, equality, lam)
     first = Driver(problem, start, covariance, rowwise)
@@ -95,8 +96,9 @@ def calibrate(
         again = _first(labels, candidates, equality, lam, central, chosen)
         found = driver.calibration
         again = replace(
-            again, centres=found.centres, systems=found.systems, sparse=found.sparse, switches=found.switches
-        )
+            again, centres=found.centres, systems=found.systems, sparse=found.sparse, switches=found.switches,
+            watched=watched,
+        )  # fmt: skip
         driver = Driver(problem, again, covariance, rowwise)
     starts = labels.y + _errors(covariance, len(labels.x), seed, together=driver.calibration.sparse)
     if driver.calibration.sparse:
@@ -106,6 +108,14 @@ def calibrate(
     if timed:
         driver = economised(driver, labels.x, starts, labels.seconds, deadline(1.0))
     return _remembered(driver)
+
+
+def _watched(problem: Problem, labels: Labels, settings: Settings) -> NDArray[np.int64] | None:
+    """The inequalities that rows which are solved many at once have to know of, if labels are enough to tell."""
+    if len(labels.x) < settings.watched_labels or not problem.n_inequalities:
+        return None
+    h = problem.inequalities(labels.x, labels.y)
+    return find_pressing(h, settings.watched_reach, settings.touching)
 
 
 def _nominal(rowwise: RowSolver, labels: Labels, switched: NDArray[np.int64]) -> tuple[Labels, int] | None:

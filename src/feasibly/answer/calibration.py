@@ -53,8 +53,9 @@ class Centre(NamedTuple):
     },
     indices={
         "candidates.lower": "outputs", "candidates.upper": "outputs", "candidates.inequality": "inequalities",
+        "watched": "inequalities",
     },
-    added=("wide",),
+    added=("wide", "watched"),
 )  # fmt: skip
 @dataclass(frozen=True)
 class Calibration:
@@ -94,6 +95,8 @@ class Calibration:
     """Whether a row that no shared pass was tried on starts from what is believed of it, or as for a label."""
     wide: bool = False
     """Whether rows that are solved many at once as for a label begin where the central path is wider."""
+    watched: NDArray[np.int64] | None = None
+    """Inequalities that rows which are solved many at once have to know of; all of them unless said."""
     goes_on: bool = True
     """Whether a row that shared passes were tried on starts from where they left it, or as for a label."""
     row_seconds: float = float("nan")

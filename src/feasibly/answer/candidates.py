@@ -86,15 +86,21 @@ def find_candidates(
         every_bound: whether bounds are watched however far labels are from them.
     """
 
-    def near(slack: Array) -> NDArray[np.bool_]:
-        with np.errstate(invalid="ignore"):
-            return np.asarray(slack.min(axis=0) < reach * slack.std(axis=0) + touching)
-
     moving = problem.lower < problem.upper
     low, high = moving & np.isfinite(problem.lower), moving & np.isfinite(problem.upper)
     lower, upper = np.flatnonzero(low), np.flatnonzero(high)
     return Candidates(
-        lower[every_bound | near(y[:, lower] - problem.lower[lower])],
-        upper[every_bound | near(problem.upper[upper] - y[:, upper])],
-        np.flatnonzero(near(-h)) if h.shape[1] else np.zeros(0, dtype=np.int64),
+        lower[every_bound | _near(y[:, lower] - problem.lower[lower], reach, touching)],
+        upper[every_bound | _near(problem.upper[upper] - y[:, upper], reach, touching)],
+        find_pressing(h, reach, touching),
     )
+
+
+def find_pressing(h: Array, reach: float, touching: float) -> Ints:
+    """Inequalities, of values `(labels, inequalities)`, that solved instances come near; as `find_candidates` does."""
+    return np.flatnonzero(_near(-h, reach, touching)) if h.shape[1] else np.zeros(0, dtype=np.int64)
+
+
+def _near(slack: Array, reach: float, touching: float) -> NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(slack.min(axis=0) < reach * slack.std(axis=0) + touching)

@@ -53,12 +53,17 @@ class Driver:
         """The problem itself, or the same with bounds that no input moves: what the iteration works on."""
         self.calibration = calibration
         self.covariance = covariance if calibration.covariance is None else calibration.covariance
-        self.rowwise = rowwise if rowwise is not None else RowSolver(problem, calibration.settings.solver)
+        if rowwise is None:
+            rowwise = RowSolver(problem, calibration.settings.solver, calibration.watched)
+        self.rowwise = rowwise
         self._operators: dict[int, Operator | SparseOperator] = {}
         self._precision: Array | None = None
         old = None if reuse is None else reuse.calibration
         if reuse is not None and reuse.rowwise.settings == calibration.settings.solver:
-            self.rowwise = reuse.rowwise
+            known = reuse.rowwise
+            self.rowwise = (
+                known if known.watched is calibration.watched else known.watching(calibration.watched)
+            )
         same = old is not None and old.candidates is calibration.candidates and old.flips == calibration.flips
         if reuse is None or old is None or not same or old.settings != calibration.settings:
             self._derivatives = Derivatives(self.search, calibration.candidates)

@@ -36,6 +36,7 @@ class Model:
         start: of all outputs.
         nominal: the usual input.
         scale: of the objective, then of each equality, then of each inequality.
+        kept: which of another model's inequalities these are, where they are not all of them.
         bounds: `x -> (lower, upper)` where bounds are functions of the input. In `slim` and `full` an output whose
             bounds meet is held there, and its variable, on which nothing depends, roams between `search_at` bounds.
     """
@@ -52,6 +53,7 @@ class Model:
     n_equalities: int
     n_inequalities: int
     bounds: Any = None
+    kept: np.ndarray | None = None
 
     @functools.cached_property
     def nlp(self) -> Any:
@@ -152,6 +154,28 @@ class Model:
             slope if alive is None else alive * slope,
         ]
 
+    def keeping(self, kept: np.ndarray) -> Model:
+        """The same with some of the inequalities alone, in this order."""
+        sizes = len(self.lower), len(self.places), len(self.nominal), 1, self.n_equalities
+        names = ("y", "copies", "x", "weight", "nu")
+        symbols = [casadi.SX.sym(name, size) for name, size in zip(names, sizes, strict=True)]
+        z, some = casadi.SX.sym("z", len(kept)), kept.tolist()
+        every = casadi.SX.zeros(self.n_inequalities, 1)
+        every[some, 0] = z
+        rows = [*range(self.n_equalities), *(self.n_equalities + k for k in some)]
+        objective, values, slope, equality, inequality, curvature = self.wide(*symbols, every)
+        thin = [objective, values[rows, 0], slope]
+        wide = [*thin, equality, inequality[some, :], casadi.sparsify(curvature)]
+        return replace(
+            self,
+            values=casadi.Function("values", symbols[:3], thin[:2]),
+            thin=casadi.Function("thin", [*symbols, z], thin),
+            wide=casadi.Function("wide", [*symbols, z], wide),
+            scale=np.concatenate([self.scale[: 1 + self.n_equalities], self.inequality_scale[kept]]),
+            n_inequalities=len(kept),
+            kept=kept,
+        )
+
     def bounds_at(self, x: Array) -> tuple[Array, Array]:
         """The bounds of one input."""
         if self.bounds is None:
@@ -213,7 +237,7 @@ class Model:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Model:
         """The model that `arrays` packed, bit for bit."""
-        functions = {
+        functions: dict[str, Any] = {
             name: casadi.Function.deserialize(arrays[name].tobytes().decode("latin-1"))
             for name in (*_FUNCTIONS, "bounds")
             if name in arrays

@@ -285,6 +285,10 @@ class Solver:
     def batch(self) -> Batch | None:
         """The interior-point method for many rows at once, as `interior` does them one by one; `None` where it is not
         to be had: for problems of another kind or size, or on a machine without what compiles it."""
+        return self.lanes()
+
+    def lanes(self, model: Model | None = None) -> Batch | None:
+        """The same anew, for a model that keeps some of the inequalities alone."""
         if not self._centred or len(self.model.free) > self.settings.most_free:
             return None
         try:
@@ -293,7 +297,7 @@ class Solver:
         except (ImportError, OSError):
             return None
         try:
-            return Batch(self._interior, self.nominal.point)
+            return Batch(self._interior, self.nominal.point, model)
         except (
             UnsupportedError,
             RuntimeError,

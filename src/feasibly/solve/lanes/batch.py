@@ -14,6 +14,7 @@ from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.iteration import Iteration
 from feasibly.solve.lanes.run import Lanes, Rules
 from feasibly.solve.lanes.ways import Start, Way
+from feasibly.solve.model import Model
 from feasibly.solve.records import Array
 from feasibly.solve.settings import Manner
 
@@ -40,24 +41,36 @@ class Finished:
 class Batch:
     """One problem's rows, as `Interior` solves them and further, a lane each; one thread at a time.
 
+    `model` may keep some of the inequalities alone (`Model.keeping`): a grid has thousands that no row ever comes near,
+    and they take half of the time. Whoever leaves some out looks at all of them in the end.
+
     Raises:
         UnsupportedError: the problem has an operation that lanes do not know.
     """
 
-    def __init__(self, interior: Interior, nominal: Point) -> None:
-        self._interior, self._model, self.settings = interior, interior.model, interior.settings
+    def __init__(self, interior: Interior, nominal: Point, model: Model | None = None) -> None:
+        self._interior, self._whole, self.settings = interior, interior.model, interior.settings
+        self._model = self._whole if model is None else model
+        every = np.arange(self._whole.n_inequalities)
+        self._kept = every if self._model.kept is None else self._model.kept
         self.iteration = Iteration(self._model, self.settings)
         self._slim = Rows(self._model.slim)
         self._fixed = Rows(self._model.fixed) if len(self._model.fixed_outputs) else None
         self._bounds = None if self._model.bounds is None else Rows(self._model.bounds)
         amounts = np.zeros(2 * self._model.n_equalities + self._model.n_inequalities)
-        self._centres = [np.concatenate([c.y, c.nu, c.s, c.z, amounts]) for c in interior.centres]
+        bounds = np.arange(len(every), len(interior.centres[0].s))
+        rows = np.concatenate([self._kept, bounds])
+        padding = np.ones(self.iteration.newton.rows - len(rows))
+        self._centres = [
+            np.concatenate([c.y, c.nu, c.s[rows], padding, c.z[rows], padding, amounts])
+            for c in interior.centres
+        ]
         self._rules: dict[Way, Rules] = {}
         self._nominal = nominal
         model, unit = self._model, self._model.objective_scale
         sizes = (
             np.abs(nominal.duals.equality * unit / model.equality_scale).max(initial=0.0),
-            np.abs(nominal.duals.inequality * unit / model.inequality_scale).max(initial=0.0),
+            np.abs(nominal.duals.inequality[self._kept] * unit / model.inequality_scale).max(initial=0.0),
         )
         self._weight = 1.0 / (self.settings.price * max(*sizes, 1.0))
 
@@ -157,7 +170,7 @@ class Batch:
         y = np.clip(starts.y[:, free], lower, upper)
         nu = starts.duals.equality * (unit / model.equality_scale)
         padding = np.ones((len(x), newton.padding))
-        held = starts.duals.inequality * (unit / model.inequality_scale)
+        held = starts.duals.inequality[:, self._kept] * (unit / model.inequality_scale)
         bounds = starts.duals.lower[:, free][:, newton.below], starts.duals.upper[:, free][:, newton.above]
         duals = np.concatenate([held, *(part * unit for part in bounds), padding], axis=1)
         _, equality, inequality, _ = self._slim(y, x, nu, held)
@@ -220,7 +233,7 @@ class Batch:
         """States as points in the problem's own units; NaN where there is none."""
         if converged.all():
             return self._point(x, found)
-        size, model = len(self._model.lower), self._model
+        size, model = len(self._model.lower), self._whole
         sizes = size, model.n_equalities, model.n_inequalities, size, size
         points = Point.of(*(np.full((len(x), n), np.nan) for n in sizes))
         if converged.any():
@@ -246,5 +259,6 @@ class Batch:
             pull = np.zeros_like(y)
             (pull[:, model.fixed_outputs],) = self._fixed(y, x, nu, z[:, :ni])
             low[pinned], high[pinned] = (np.maximum(s * pull[pinned], 0.0) for s in (1.0 / unit, -1.0 / unit))
-        held = nu * (model.equality_scale / unit), z[:, :ni] * (model.inequality_scale / unit)
-        return Point.of(y, *held, low, high)
+        inequality = np.zeros((len(x), self._whole.n_inequalities))
+        inequality[:, self._kept] = z[:, :ni] * (model.inequality_scale / unit)
+        return Point.of(y, nu * (model.equality_scale / unit), inequality, low, high)
