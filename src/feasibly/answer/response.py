@@ -6,6 +6,7 @@ step wherever cost and constraints are affine in the input for a fixed decision,
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
@@ -23,6 +24,9 @@ from feasibly.precision import double
 from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
+
+_AT_A_TIME = 256
+"""Switches between two looks at the clock."""
 
 
 def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
@@ -85,11 +89,18 @@ def through_switches(law: LawArrays, driver: Driver, until: float = np.inf) -> L
     centre, inputs = driver.calibration.centres[0], driver.calibration.switches[0].inputs
     x = np.tile(centre.x, (len(inputs), 1))
     x[np.arange(len(inputs)), inputs] = 0.0
-    found = driver.run(x, np.tile(centre.y, (len(inputs), 1)), SHARED_ONLY, until=until)
-    kept = found.converged
+    kept = np.zeros(len(x), dtype=bool)
+    y, lam = np.tile(centre.y, (len(x), 1)), np.tile(centre.lam, (len(x), 1))
+    for first in range(0, len(x), _AT_A_TIME):
+        if time.monotonic() > until:
+            break
+        some = np.arange(first, min(first + _AT_A_TIME, len(x)))
+        found = driver.run(x[some], y[some], SHARED_ONLY, until=until)
+        done = some[found.converged]
+        kept[done] = True
+        y[done], lam[done] = found.y[found.converged], found.state.lam[found.converged]
+    y[kept] = driver.problem.pin(x[kept], y[kept])
     candidates, search = driver.calibration.candidates, driver.search
-    lam = np.where(kept[:, None], found.state.lam, centre.lam)
-    y = np.where(kept[:, None], driver.problem.pin(x, found.y), centre.y)
     slack = np.where(lam > 0.0, 0.0, np.maximum(candidates.slack(search, y, search.inequalities(x, y)), 0.0))
     gram = np.asarray(driver.operator(0).inverse.gram)
     q = np.where(kept[:, None], lam @ gram - slack, law.q0)

@@ -95,17 +95,22 @@ def train_response(
                 calibration, duals=fit_ridge(x[len(labels.x) :], np.concatenate(duals)).slim
             )
     driver = Driver(problem, calibration, first.covariance, reuse=driver)
-    with clock.account("frames"):  # what a row takes is told best by rows that nobody has seen
-        unseen = unlabelled[-driver.settings.timed_rows :]
-        time_left = len(unseen) > 0 and clock.left > 0.1 * clock.budget
+    return model, _timed(request, model, driver), {"pseudo_labels": pseudo}
+
+
+def _timed(request: Request, model: Model, driver: Driver) -> Driver:
+    """What pays, told by rows that nobody has seen, or by labels where there are none."""
+    labels, unlabelled, clock = request.task.solved, request.task.unlabelled, request.clock
+    assert labels is not None
+    with clock.account("frames"):
+        rows = (unlabelled if len(unlabelled) else labels.x)[-driver.settings.timed_rows :]
         until = time.monotonic() + clock.left - 0.05 * clock.budget
-        seconds = labels.seconds if time_left else None
-        model.predict(unseen)  # compiles
+        seconds = labels.seconds if clock.left > 0.1 * clock.budget else None
+        model.predict(rows)  # compiles
         began = time.process_time()
-        mean = model.predict(unseen).mean
-        believing = (time.process_time() - began) / max(len(unseen), 1)
-        driver = economised(driver, unseen, mean, seconds, until, believing)
-    return model, driver, {"pseudo_labels": pseudo}
+        mean = model.predict(rows).mean
+        believing = (time.process_time() - began) / max(len(rows), 1)
+        return economised(driver, rows, mean, seconds, until, believing)
 
 
 def _train_sparse(request: Request, driver: Driver) -> tuple[Model, Driver, dict[str, Any]]:
@@ -118,7 +123,7 @@ def _train_sparse(request: Request, driver: Driver) -> tuple[Model, Driver, dict
         law = sparse_response(driver.rowwise, operator)
     with clock.account("sup"):
         model = fit_sparse_response(law, labels.x, labels.y)
-    return model, economised(driver, labels.x, labels.y, None), {"pseudo_labels": 0}
+    return model, _timed(request, model, driver), {"pseudo_labels": 0}
 
 
 def _batches(count: int, size: int = 256) -> list[slice]:
