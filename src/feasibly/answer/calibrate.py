@@ -101,10 +101,11 @@ def calibrate(
         )  # fmt: skip
         driver = Driver(problem, again, covariance, rowwise)
     starts = labels.y + _errors(covariance, len(labels.x), seed, together=driver.calibration.sparse)
-    if driver.calibration.sparse:
-        driver = _rebased(driver, labels, starts, deadline(0.5))
-    driver = _priced(driver, labels, starts, deadline)
-    driver = _with_operators(driver, labels, equality, lam, starts, deadline)
+    if driver.calibration.sparse and len(switched):
+        # What an element that is out changes is not known to sparse operators: hundreds of places, in every row.
+        driver = driver.having(replace(driver.calibration, reached=0.0))
+    else:
+        driver = _tried(driver, labels, equality, lam, starts, deadline)
     if timed:
         driver = economised(driver, labels.x, starts, labels.seconds, deadline(1.0))
     return _remembered(driver)
@@ -207,6 +208,16 @@ def _sparse(
     return replace(start, systems=(system,), sparse=True, trust=trust, settings=settings)
 
 
+def _tried(
+    driver: Driver, labels: Labels, equality: Array, lam: Array, starts: Array, deadline: Deadline
+) -> Driver:
+    """What only trying tells: the usual active set, the worth of the belief, and how many operators there should be."""
+    if driver.calibration.sparse:
+        driver = _rebased(driver, labels, starts, deadline(0.5))
+    driver = _priced(driver, labels, starts, deadline)
+    return _with_operators(driver, labels, equality, lam, starts, deadline)
+
+
 def _rebased(driver: Driver, labels: Labels, starts: Array, until: float) -> Driver:
     """The usual active set as labels answered on the operator have it, if that takes fewer changes.
 
@@ -279,9 +290,7 @@ def _at(driver: Driver, kept: tuple[Centre, ...], centre: Centre) -> Calibration
 
 def is_sparse(problem: Problem, rowwise: RowSolver, settings: Settings) -> bool:
     """Whether operators of this problem are sparse: where it is large, and the solver's model has its derivatives."""
-    if problem.limits.functions is not None or len(free_variables(problem)) < settings.sparse_from:
-        return False
-    return rowwise.translates
+    return len(free_variables(problem)) >= settings.sparse_from and rowwise.translates
 
 
 def _presses_elsewhere(problem: Problem, candidates: Candidates, y: Array, room: float) -> bool:
@@ -335,7 +344,7 @@ def _with_operators(
     everything = np.arange(len(labels.x))
     missing = everything[~reached(driver, everything)]
     while (
-        not driver.calibration.switches  # labels have something out, and an operator's centre has not
+        not len(switch_inputs(driver.problem))  # labels have something out, and an operator's centre has not
         and len(missing) > settings.worthwhile_operator * len(everything)
         and len(driver.calibration.centres) < settings.most_operators
         and time.monotonic() < deadline(0.5)

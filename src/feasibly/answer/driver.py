@@ -286,7 +286,7 @@ class Driver:
             state, residuals = self.iteration.run(
                 operator, progress.x[rows[left]], belief[rows[left]], state, steps,
                 proximal=level.mode is Mode.PROXIMAL, rest=self.settings.change_tolerance / 10, rounds=rounds,
-                single=progress.single,
+                single=progress.single, until=progress.until,
             )  # fmt: skip
             progress.steps[rows[left]] += steps
             done = self._converged(state, residuals, level.mode)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.driver import Driver
+from feasibly.answer.progress import Passed
 from feasibly.answer.rowwise import Solved
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, SHARED_ONLY
 from feasibly.problem.point import Point
@@ -45,14 +46,18 @@ def economised(
     if seconds is None or time.monotonic() > until:
         return _untimed(driver)
     some = slice(0, settings.timed_rows)
-    found = driver.run(x[some], mean[some], SHARED_ONLY, until=until)
-    passes, rows = found.passes, len(x[some])
+    rows = len(x[some])
+    passes: tuple[Passed, ...] = ()
+    converged = np.zeros(rows, dtype=bool)
+    if calibration.reached > 0.0:
+        found = driver.run(x[some], mean[some], SHARED_ONLY, until=until)
+        passes, converged = found.passes, found.converged
     last = 1 + max((done.place for done in passes), default=-1)
     taken, left = np.zeros(last + 1), np.full(last + 1, rows)
     for done in passes:
         taken[done.place + 1 :] += done.seconds
         left[done.place + 1 :] = done.left
-    left[-1] = rows - int(found.converged.sum())  # some satisfy what is watched and break something else
+    left[-1] = rows - int(converged.sum())  # some satisfy what is watched and break something else
     straight = quick = slow = settings.warm_share * seconds
     warm, goes_on, wide, solvable = True, True, False, 1.0
     timed = len(driver.search.lower) <= settings.timed_outputs
@@ -60,7 +65,7 @@ def economised(
         times = _row_by_row(driver, x[some], mean[some], seconds, until)
         if not len(times.solved):
             return _untimed(driver)
-        served = found.converged[times.rows]
+        served = converged[times.rows]
         solved = times.solved | served
         if solved.any():
             # Rows without a solution cost the same whatever is done first, and would drown the rest.
@@ -78,7 +83,7 @@ def economised(
     whole = rows * believing + taken + left[-1] * slow + (left - left[-1]) * quick
     whole[0] = settings.shared_gain * left[0] * straight
     best = int(np.argmin(whole))
-    most = everything if best == last else best
+    most = everything if best == last > 0 else best
     count = max(solvable * rows, 1.0)
     tried = driver.having(replace(calibration, worthwhile_passes=most))
     confirms = most > 0 and _confirms(tried, x[some], mean[some], count, straight, slow, until)
@@ -153,13 +158,17 @@ class Timed(NamedTuple):
 def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: float) -> Timed:
     """The same rows from each start, so that what one row happens to cost counts alike for all of them."""
     s, rowwise = driver.settings, driver.rowwise
-    until = min(until, time.monotonic() + rowwise.ready_seconds + s.timed_patience * s.timed_seconds)
     at_once = time.monotonic() + rowwise.ready_seconds < until and rowwise.batch is not None
+    until = min(until, time.monotonic() + s.timed_patience * s.timed_seconds)
     fewest, most = s.timed_together if at_once else s.timed_solves
     count = min(int(np.clip(s.timed_seconds / max(usual, 1e-9), fewest, most)), len(x))
     x, mean = x[:count], mean[:count]
-    one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1)).run(x, mean, CONDITIONED[:-1])
-    starts = None, driver.full(driver.start(x, mean)), driver.full(one_pass.state), None
+    passed, reached = None, np.ones(count, dtype=bool)
+    if driver.calibration.reached > 0.0:
+        one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1))
+        after = one_pass.run(x, mean, CONDITIONED[:-1], until=until)
+        passed, reached = driver.full(after.state), after.converged
+    starts = None, driver.full(driver.start(x, mean)), passed, None
 
     def timed(start: Point | None, rows: Ints, wide: bool = False) -> Solved:
         # What is not begun in time does not count, nor does what cannot be solved with the others: it may take minutes.
@@ -173,7 +182,7 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     timed(None, every)  # builds what is built on first use
     seconds, costs = np.full((4, count), np.nan), np.full((4, count), np.nan)
     for k, start in enumerate(starts):
-        rows = every if k != 2 else every[~one_pass.converged]
+        rows = every if k != 2 else every[~reached]
         if not len(rows) or (k == 3 and not at_once):
             continue
         found = timed(start, rows, wide=k == 3)
@@ -183,7 +192,7 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
         if len(ok):
             costs[k, ok] = driver.problem.objectives(x[ok], found.point.y[found.ok])
     done = np.isfinite(seconds[:2]).all(axis=0)
-    (plain, warm, after, wider), costs = seconds[:, done], costs[:, done]
+    (plain, warm, later, wider), costs = seconds[:, done], costs[:, done]
     worse = costs[[1, 3]] - costs[0] > s.local_optimum * np.abs(costs[0])
     near, far = np.isfinite(costs[[0, 3]])
     both = near & far
@@ -192,4 +201,4 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     ended = np.isfinite(costs[:2]).any(axis=0)
     if wide:
         plain = np.where(np.isfinite(wider), wider, plain)
-    return Timed(plain, warm, after, ended, worse[0], np.flatnonzero(done), wide)
+    return Timed(plain, warm, later, ended, worse[0], np.flatnonzero(done), wide)

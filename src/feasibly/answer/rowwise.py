@@ -106,6 +106,16 @@ class RowSolver:
             self._model = build_model(self.problem, self.settings)
         return self._model
 
+    @functools.cached_property
+    def search_model(self) -> Model:
+        """The same of the problem with bounds that no input moves, which shared operators are made of."""
+        search = self.problem.with_fixed_bounds
+        if search is self.problem:
+            return self.model
+        from feasibly.solve.model import build_model
+
+        return build_model(search, self.settings)
+
     @property
     def translates(self) -> bool:
         """Whether the problem can be handed to the solver; less work than `available`, which solves it once."""

@@ -15,13 +15,18 @@ def sparse_response(rowwise: RowSolver, operator: SparseOperator) -> SparseLaw:
     """How the optimum moves with the input near the operator's centre, the usual constraints staying active."""
     from feasibly.solve.system import input_derivatives
 
-    candidates, free, centre, model = operator.candidates, operator.free, operator.centre, rowwise.model
+    candidates, free, centre, model = (
+        operator.candidates,
+        operator.free,
+        operator.centre,
+        rowwise.search_model,
+    )
     at_lower, at_upper, among = candidates.split(operator.base)
     inequality = np.zeros(model.n_inequalities)
     inequality[candidates.inequality] = candidates.split(centre.lam)[2]
     slope, balance, limits = input_derivatives(model, centre.x, centre.y, centre.equality, inequality)
     inputs = len(centre.x)
-    # No input moves a bound.
+    # Of the problem whose bounds no input moves.
     low, high = (scipy.sparse.csr_matrix((int(at.sum()), inputs)) for at in (at_lower, at_upper))
     watched = in_order(low, high, limits[candidates.inequality[among]])
     moves = scipy.sparse.vstack([slope, balance, *watched], format="csc")

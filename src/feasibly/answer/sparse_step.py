@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -47,10 +48,13 @@ class SparseIteration:
         rest: float,
         rounds: tuple[int, int],
         single: bool = False,
+        until: float = np.inf,
     ) -> tuple[State, Residuals]:
-        """As `Iteration.run`, which see."""
+        """As `Iteration.run`, which see; no further step is begun after `until`."""
         parts = [
-            self._batch(operator, x[rows], mean[rows], state.take(rows), steps, proximal, rest, sum(rounds))
+            self._batch(
+                operator, x[rows], mean[rows], state.take(rows), steps, proximal, rest, sum(rounds), until
+            )
             for rows in (slice(first, first + WIDTHS[-1]) for first in range(0, len(x), WIDTHS[-1]))
         ]
         states, residuals = zip(*parts, strict=True)
@@ -69,6 +73,7 @@ class SparseIteration:
         proximal: bool,
         rest: float,
         rounds: int,
+        until: float,
     ) -> tuple[State, Residuals]:
         s, free = self._settings, operator.free
         y, nu, lam, active = (np.array(part) for part in state)
@@ -79,7 +84,7 @@ class SparseIteration:
             lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
             cost, g, a, r = self._look(operator, x, y, nu, lam)
             now, before = cost, costs[0]
-            if np.all(_relative(now, before) < rest):
+            if np.all(_relative(now, before) < rest) or time.monotonic() > until:
                 break
             broken = np.maximum(
                 _worst(g) / s.equality_tolerance, _worst(np.maximum(a, 0.0)) / s.inequality_tolerance

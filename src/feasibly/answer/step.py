@@ -5,6 +5,7 @@ Inside, rows go last: gathers, scatters and matrix products then run over contig
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -92,6 +93,7 @@ class Iteration:
         rest: float,
         rounds: tuple[int, int],
         single: bool = False,
+        until: float = np.inf,
     ) -> tuple[State, Residuals]:
         """At most `steps` steps for every row, fewer when every row has converged.
 
@@ -106,12 +108,14 @@ class Iteration:
             rounds: of the complementarity problem, soft and hard.
             single: for callers who will ask for one row at a time again: a program of that width is then worth
                 compiling.
+            until: rows that have not begun by this moment of `time.monotonic()` stay where they are.
         """
         outs = []
         with double():
             for part, width in batches(len(x), single):
                 args = [padded(a[part], width).T for a in (x, mean, *state)]
-                out = self._run(operator.inverse, *args, steps, rest, proximal, rounds)
+                most = steps if time.monotonic() <= until else 0
+                out = self._run(operator.inverse, *args, most, rest, proximal, rounds)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         parts = [np.concatenate(part) for part in zip(*outs, strict=True)]
         return State(*parts[:4]), Residuals(*parts[4:])

@@ -55,7 +55,7 @@ def find_system(rowwise: RowSolver, candidates: Candidates, centre: Centre) -> S
     """Differentiate at `centre`, with the sparsity that the solver's model knows."""
     from feasibly.solve.system import sparse_derivatives
 
-    model = rowwise.model
+    model = rowwise.search_model
     inequality = np.zeros(model.n_inequalities)
     inequality[candidates.inequality] = candidates.split(centre.lam)[2]
     hessian, jacobian, normals = sparse_derivatives(model, centre.x, centre.y, centre.equality, inequality)
