@@ -55,7 +55,7 @@ _WARM = replace(_CAREFUL, short=5e-2)
 _ELASTIC = replace(_CAREFUL, refined_below=1e-2, short=1e-5, most=8)
 
 
-@record("solver-settings")
+@record("solver-settings", added=("firmly", "firm_error"))
 @dataclass(frozen=True)
 class SolverSettings:
     """How rows are solved on their own systems: the interior-point method, one row at a time and many, and IPOPT.
@@ -219,6 +219,11 @@ class SolverSettings:
     """At most."""
     elastic_settled: int = 6
     """A row that satisfies the other two for so many iterations has as much of the second as it will have;"""
+    firmly: float = 1e-7
+    """A constraint that is broken by no more than this, in scaled units, where an elastic row has been followed to the
+    optimum, is not broken."""
+    firm_error: float = 10.0
+    """Errors of such a row, as multiples of its barrier, that are as good as none."""
     clearer: float = 2.0
     """what is broken has to be so many times what all constraints are off by then."""
 

@@ -123,7 +123,7 @@ class Batch:
 
     def start(self, way: Way, x: Array, begun: Array | None) -> Array:
         """Where a row begins on a way."""
-        if way.start in (Start.GIVEN, Start.FOUND):
+        if way.start in (Start.GIVEN, Start.FOUND, Start.ELASTIC):
             assert begun is not None
             return begun
         if way.start in (Start.NEAR, Start.WIDE):
@@ -142,13 +142,19 @@ class Batch:
         own = float(way.elastic), self.weight(way), 0.0 if way.costs else s.pull
         large = way.manner == "hasty" and len(self._model.free) >= s.large_from
         manner: Manner = s.large if large else getattr(s, way.manner)
-        tolerances = s.elastic_tolerances if way.elastic else (interior.tolerance,) * 3
+        tolerances, barrier, held_up = (interior.tolerance,) * 3, interior.barrier, interior.held_up
+        if way.firm:
+            # What counts in the objective's own units counts as much less here as that does.
+            barrier = max(barrier * own[1], s.smallest_barrier)
+            least = max(interior.tolerance * own[1], s.firm_error * barrier)
+            tolerances = least, interior.tolerance, least
+            held_up = max(held_up * own[1], s.central * barrier * self.iteration.newton.rows)
+        elif way.elastic:
+            tolerances, barrier, held_up = s.elastic_tolerances, s.elastic_barrier, np.inf
         return Rules(
-            settings=np.array([
-                *manner.settings(s.elastic_barrier if way.elastic else interior.barrier), *own,
-            ]),
+            settings=np.array([*manner.settings(barrier), *own]),
             limits=np.array([
-                *tolerances, np.inf if way.elastic else interior.held_up / self.iteration.newton.rows,
+                *tolerances, held_up / self.iteration.newton.rows,
                 manner.short, manner.most, s.elastic_iterations if way.elastic else s.most_iterations,
                 s.elastic_settled if way.elastic else s.settled,
             ]),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.solve.lanes.formulas import SETTINGS
-from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, WIDER, End, Way
+from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, WIDER, End, Start, Way
 from feasibly.solve.records import Array
 
 if TYPE_CHECKING:
@@ -67,11 +67,13 @@ class Lanes:
         self._shortest, self._most, self._limit, self._enough = self._limits[4:]
         self._count, self._short, self._settled = (np.zeros(width, dtype=np.int64) for _ in range(3))
         self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
-        self._elastic = np.zeros(width, dtype=bool)
+        self._elastic, self._lax = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
         self._again, self._busy = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
         self._amounts = slice(self._iteration.parts["z"].stop, len(self._iteration.state))
         """The amounts by which constraints are broken, among the entries of a state."""
         self._acceptable: dict[int, tuple[Array, bool]] = {}
+        self._ends: dict[int, Array] = {}
+        """Where elastic ways have converged."""
 
     def run(self) -> None:
         """Until nothing is left to do."""
@@ -96,7 +98,7 @@ class Lanes:
         sound = info.max(axis=0) < s.runaway  # false for NaN
         stationary, feasible, complementary, central = info[:4] <= self._errors
         near = sound & stationary & feasible & complementary
-        still = sound & central & complementary & (feasible | self._elastic) & (info[0] <= s.settled_error)
+        still = sound & central & complementary & (feasible | self._lax) & (info[0] <= s.settled_error)
         self._settled += 1
         self._settled *= still
         done = (near & central) | (self._settled >= self._enough)
@@ -173,9 +175,14 @@ class Lanes:
         end = End.CONVERGED if state is not None and up else End.STUCK
         if way.elastic and end is End.CONVERGED:
             end = self._broken(lane, way)
+            assert state is not None
+            if end is End.CONVERGED and way.firm:
+                self.found[row] = self._batch.without_amounts(state, way)[: self.found.shape[1]]
+                self.converged[row] = True
+                return None
             if end is End.CONVERGED and way.costs:
-                assert state is not None
                 self._begun[row] = self._batch.without_amounts(state, way)
+                self._ends[row] = state.copy()
         elif end is End.CONVERGED:
             assert state is not None
             self.found[row], self.converged[row] = state[: self.found.shape[1]], True
@@ -191,6 +198,9 @@ class Lanes:
         A search for a feasible point counts as one only where it ended at a minimum.
         """
         iteration, s = self._iteration, self._settings
+        if way.firm:
+            amounts = iteration.state[self._amounts, lane].max(initial=0.0)
+            return End.CONVERGED if amounts <= s.firmly else End.BROKEN
         broken, mu = iteration.info[6, lane], iteration.info[3, lane]
         pairs = iteration.newton.rows + iteration.model.n_inequalities + 2 * iteration.model.n_equalities
         if not broken - mu * pairs > max(s.clearly, s.clearer * iteration.info[7, lane]):
@@ -211,7 +221,8 @@ class Lanes:
         row, way = doing
         self.tried[row] = True
         iteration, rules = self._iteration, self._batch.rules(way)
-        iteration.state[:, lane] = start = self._batch.start(way, self._x[row], self._begun.get(row))
+        known = self._ends if way.start is Start.ELASTIC else self._begun
+        iteration.state[:, lane] = start = self._batch.start(way, self._x[row], known.get(row))
         # Plain iterations do not write those of `moved`: they are whatever an elastic one has left there.
         iteration.moved[self._amounts, lane] = start[self._amounts]
         iteration.x[:, lane] = self._x[row]
@@ -219,7 +230,7 @@ class Lanes:
         self._doing[lane], self._busy[lane] = doing, True
         self._count[lane] = self._short[lane] = self._settled[lane] = 0
         self._guarded[lane], self._shift[lane], self._again[lane] = way.guarded, 0.0, False
-        self._elastic[lane] = way.elastic
+        self._elastic[lane], self._lax[lane] = way.elastic, way.elastic and not way.firm
 
     def _rest(self, lane: int) -> None:
         """Leave a lane to itself: it costs what it costs, and counts for nothing."""
