@@ -196,7 +196,7 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     worse = costs[[1, 3]] - costs[0] > s.local_optimum * np.abs(costs[0])
     near, far = np.isfinite(costs[[0, 3]])
     both = near & far
-    quicker = _mean(wider[both], np.inf) < _mean(plain[both], 0.0)
+    quicker = _mean(wider[both], np.inf) < s.wide_gain * _mean(plain[both], 0.0)
     wide = bool(quicker and far.sum() >= near.sum() and not worse[1].any())
     ended = np.isfinite(costs[:2]).any(axis=0)
     if wide:

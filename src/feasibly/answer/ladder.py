@@ -135,7 +135,7 @@ class Ladder:
         if which == "solved" or (which == "auto" and self._always_solves):
             climbed, known = solved(self.driver, safe), 0.0
         else:
-            needless = which in ("conditioned", "polished") and schedule is None and self._needs_no_belief
+            needless = schedule is None and self._needs_no_belief(which)
             nothing = np.full((len(safe), self.problem.n_outputs), np.nan)
             belief, known = (Belief(nothing, nothing), 0.0) if needless else self._believe(safe)
             climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until, begin)
@@ -301,11 +301,13 @@ class Ladder:
             )  # fmt: skip
         return auto(self.driver, x, belief, self.outside(x), tolerance, trust)
 
-    @property
-    def _needs_no_belief(self) -> bool:
+    def _needs_no_belief(self, which: str) -> bool:
         """Whether every row is solved from nowhere, so that what is believed of it has no say."""
         c = self.driver.calibration
-        return not c.worthwhile_passes and not c.warm and self.driver.rowwise.available
+        straight = not c.warm and self.driver.rowwise.available
+        if which == "polished":
+            return straight and self._always_solves
+        return which == "conditioned" and straight and not c.worthwhile_passes
 
     def _believe_of_others(self, x: Array, belief: Belief, found: Found) -> None:
         """Rows that could not be solved stand at what is believed of them, as elsewhere."""

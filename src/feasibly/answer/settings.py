@@ -26,7 +26,7 @@ from feasibly.solve.settings import SolverSettings
         "device_draws", "program_steps", "program_settling", "program_settled", "presses", "corner", "touching",
         "active_spread", "active_share", "typical_share", "usually", "pressing_room", "good_price", "sparse_good_share",
         "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
-        "nearby_passes", "watched_reach", "watched_labels",
+        "nearby_passes", "watched_reach", "watched_labels", "wide_gain",
     ),
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -270,6 +270,9 @@ class Settings:
     warm_gain: float = 0.85
     """Rows start from the belief where that, with what believing takes, is less than this share of starting from
     nowhere: its multipliers have to be predicted too."""
+    wide_gain: float = 0.9
+    """Rows begin where the central path is wider if that takes less than this share: where it pays it takes 0.6 to 0.8,
+    and on a busy machine 118 buses were timed at less than one once, and take 1.15."""
     shared_gain: float = 0.8
     """Shared passes are made where they take less than this share of going straight to the row-wise solver: they are
     timed on many rows, and few rows share what a call costs. 40 rows of case73_ieee_rts took 0.21 of solving with
