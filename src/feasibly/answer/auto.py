@@ -46,12 +46,12 @@ def solved(driver: Driver, x: Array) -> Climbed:
     """The solver, from the nominal solution as for labels, many rows at once: what the proxy believes has no say."""
     point = Point.nothing(driver.problem, len(x))
     rows = np.arange(len(x))
-    verdicts, iterations = _solve(driver, x, rows, None, point)
+    verdicts, iterations, measured = _solve(driver, x, rows, None, point)
     level = tuple("" if verdict else "solver" for verdict in verdicts)
     steps = np.zeros(len(x), dtype=np.int64)
     zeros = np.zeros_like(point.y)
     rungs = ["solved"] * len(x)
-    return Climbed(point.y, zeros, rungs, verdicts, point.duals, None, level, steps, iterations)
+    return Climbed(point.y, zeros, rungs, verdicts, point.duals, measured, level, steps, iterations)
 
 
 def auto(
@@ -85,7 +85,9 @@ def auto(
     left = np.concatenate([inside[~fine], np.flatnonzero(outside)])
     if len(left) and driver.rowwise.available:
         starts = _starts(driver, x, belief, found, ~fine, outside)
-        verdicts, factorisations = _solve(driver, x, left, starts, point)
+        verdicts, factorisations, known_of_left = _solve(driver, x, left, starts, point)
+        for part, known in zip(measured, known_of_left, strict=True):
+            part[left] = known
         level[[i for i in left if verdicts[i] is None]] = "solver"
     elif len(left):  # nobody can solve these: the others have their answers all the same
         point.y[inside[~fine]] = found.y[~fine]
@@ -124,8 +126,9 @@ def difficulty(driver: Driver, x: Array, belief: Belief) -> Array:
 
 def _solve(
     driver: Driver, x: Array, rows: NDArray[np.int64], starts: Point | None, into: Point
-) -> tuple[list[AnswerOutcome | None], NDArray[np.int64]]:
-    """The whole solver for some rows; points go `into`, and what became of the others is returned."""
+) -> tuple[list[AnswerOutcome | None], NDArray[np.int64], tuple[Array, Array, Array]]:
+    """The whole solver for some rows; points go `into`. Verdicts and iterations of all rows, and what was measured of
+    those that were solved."""
     verdicts: list[AnswerOutcome | None] = [None] * len(x)
     iterations = np.zeros(len(x), dtype=np.int64)
     solved = driver.rowwise.solve(x[rows], starts, thorough=True, wide=driver.calibration.wide)
@@ -135,4 +138,4 @@ def _solve(
         if outcome != "OK":
             infeasible = outcome == "INFEASIBLE"
             verdicts[row] = AnswerOutcome.INFEASIBLE if infeasible else AnswerOutcome.UNSOLVED
-    return verdicts, iterations
+    return verdicts, iterations, solved.measured

@@ -367,7 +367,7 @@ class Driver:
             return
         point = found.point.take(ok)
         state = self.compressed(point)
-        measured = self.measure(progress.x[rows[ok]], point.y)
+        measured = self.known(progress.x[rows[ok]], point.y, [part[ok] for part in found.measured])
         held = np.maximum(*measured[1:]) < self.settings.feasibility_tolerance
         kept = rows[ok][held]
         self._keep(progress, kept, state.take(held), level.name, [m[held] for m in measured])
@@ -399,6 +399,14 @@ class Driver:
     def measure(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
         """Cost, largest |equality| and largest violation of any other constraint, by row."""
         return self.problem.worst(x, self.problem.pin(x, y))
+
+    def known(self, x: Array, y: Array, measured: Sequence[Array]) -> Sequence[Array]:
+        """The same where it was `measured` already, but for rows that have NaN there."""
+        missing = np.flatnonzero(np.isnan(measured[0]))
+        if len(missing):
+            for part, found in zip(measured, self.measure(x[missing], y[missing]), strict=True):
+                part[missing] = found
+        return measured
 
     def violation(self, x: Array, y: Array) -> Array:
         """The largest violation of any constraint, by row."""

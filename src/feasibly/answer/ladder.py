@@ -303,11 +303,11 @@ class Ladder:
 
     def _needs_no_belief(self, which: str) -> bool:
         """Whether every row is solved from nowhere, so that what is believed of it has no say."""
+        if which not in ("conditioned", "polished"):
+            return False
         c = self.driver.calibration
-        straight = not c.warm and self.driver.rowwise.available
-        if which == "polished":
-            return straight and self._always_solves
-        return which == "conditioned" and straight and not c.worthwhile_passes
+        always = self._always_solves if which == "polished" else not c.worthwhile_passes
+        return always and not c.warm and self.driver.rowwise.available
 
     def _believe_of_others(self, x: Array, belief: Belief, found: Found) -> None:
         """Rows that could not be solved stand at what is believed of them, as elsewhere."""

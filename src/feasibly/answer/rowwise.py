@@ -36,6 +36,8 @@ class Solved:
     iterations: NDArray[np.int64]
     seconds: Array
     """Processor time of each; rows that were solved together share theirs by their iterations."""
+    measured: tuple[Array, Array, Array]
+    """Cost, largest |equality| and largest violation of each row that was looked at; NaN for others."""
 
     @property
     def ok(self) -> NDArray[np.bool_]:
@@ -56,6 +58,7 @@ class _Rows:
         self.iterations = np.zeros(count, dtype=np.int64)
         self.seconds = np.zeros(count)
         self.settled = np.zeros(count, dtype=bool)
+        self.measured = (np.full(count, np.nan), np.full(count, np.nan), np.full(count, np.nan))
         self.tried = np.zeros(count, dtype=bool)
         """Rows that could not be solved with the others."""
 
@@ -196,7 +199,7 @@ class RowSolver:
                 self._with_all(found, broken, wide, rest)
             rows = rows[~found.settled[rows]] if rest else rows[:0]
         self._one_by_one(found, rows, thorough)
-        return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds)
+        return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds, found.measured)
 
     @functools.cached_property
     def batch(self) -> Batch | None:
@@ -255,12 +258,15 @@ class RowSolver:
         with self._turn:
             done = batch.solve(x, given, found.helps[rows], found.go_on, wide)
         y = np.where(done.converged[:, None], done.point.y, self.problem.start)
-        off = np.maximum(*self.problem.worst(x, self.problem.pin(x, y))[1:])
+        measured = self.problem.worst(x, self.problem.pin(x, y))
+        off = np.maximum(*measured[1:])
         kept = done.converged & (off <= self.solver.options.feasibility)
         taken = time.process_time() - began
         found.iterations[rows] += done.iterations
         found.seconds[rows] += taken * done.iterations / max(int(done.iterations.sum()), 1)
         found.point.put(rows[kept], done.point.take(kept))
+        for part, known in zip(found.measured, measured, strict=True):
+            part[rows[kept]] = known[kept]
         for mask, name in ((kept, "OK"), (done.infeasible, "INFEASIBLE")):
             for row in rows[mask]:
                 found.outcome[row] = name
