@@ -181,7 +181,8 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     every = np.arange(count)
     timed(None, every)  # builds what is built on first use
     seconds, costs = np.full((4, count), np.nan), np.full((4, count), np.nan)
-    for k, start in enumerate(starts):
+    for k in (0, 3, 1, 2):  # beliefs may be far off, and rows that begin there take longest
+        start = starts[k]
         rows = every if k != 2 else every[~reached]
         if not len(rows) or (k == 3 and not at_once):
             continue
@@ -191,7 +192,8 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
         ok = rows[found.ok]
         if len(ok):
             costs[k, ok] = driver.problem.objectives(x[ok], found.point.y[found.ok])
-    done = np.isfinite(seconds[:2]).all(axis=0)
+    done = np.isfinite(seconds[0])
+    seconds[1] = np.where(np.isnan(seconds[1]), np.inf, seconds[1])  # what there was no time for does not pay
     (plain, warm, later, wider), costs = seconds[:, done], costs[:, done]
     worse = costs[[1, 3]] - costs[0] > s.local_optimum * np.abs(costs[0])
     near, far = np.isfinite(costs[[0, 3]])
