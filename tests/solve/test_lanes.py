@@ -15,7 +15,7 @@ from feasibly.problem.sampling import sample
 from feasibly.solve.interior import State
 from feasibly.solve.lanes import run
 from feasibly.solve.lanes.iteration import Iteration
-from feasibly.solve.lanes.ways import DEARER, ELASTIC, FOLLOWING
+from feasibly.solve.lanes.ways import DEARER, ELASTIC, FIRM, FOLLOWING, End
 from feasibly.solve.nlp import Solver
 from feasibly.solve.settings import DEFAULT
 from tests.grids import GRID6
@@ -335,68 +335,47 @@ def test_what_an_elastic_iteration_left_in_a_lane_is_gone_with_its_row():
     assert not np.isnan(batch.iteration.state[amounts, :3]).any()
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
-def test_rows_solved_with_some_of_the_inequalities_end_where_they_do_with_all(name):
-    """Whatever is watched: rows that break another inequality are solved again."""
+@pytest.fixture
+def straight_to_firm(monkeypatch):
+    """Every row elastic from the start, and followed to its optimum like that, as if all else had got stuck."""
+    monkeypatch.setattr(run, "NEAR", ELASTIC)
+    monkeypatch.setitem(FOLLOWING, (ELASTIC, End.CONVERGED), FIRM)
+    ended, end = [], run.Lanes._end
+
+    def noting(self, lane, done):
+        row, way = self._doing[lane]
+        following = end(self, lane, done)
+        ended.append((way, bool(self.converged[row])))
+        return following
+
+    monkeypatch.setattr(run.Lanes, "_end", noting)
+    return ended
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.feasible and case.unique])
+def test_an_elastic_row_that_is_followed_ends_where_others_do(name, straight_to_firm):
     problem = make(name)
-    whole = RowSolver(problem)
-    if whole.batch is None:
-        return
-    x = sample(problem, 2 * whole.batch.iteration.width + 3, seed=4)
-    usual = whole.solve(x, None, thorough=True, at_once=True)
-    every = np.arange(problem.n_inequalities)
-    for watched in (every[:0], every[::2], every):
-        rows = whole.watching(watched)
-        found = rows.solve(x, None, thorough=True, at_once=True)
-        assert found.outcome == usual.outcome
-        ok = found.ok
-        np.testing.assert_allclose(
-            problem.objectives(x[ok], found.point.y[ok]),
-            problem.objectives(x[ok], usual.point.y[ok]),
-            rtol=1e-6,
-            atol=1e-9,
-        )
-        if ok.any():
-            assert np.max(np.maximum(*problem.worst(x[ok], problem.pin(x[ok], found.point.y[ok]))[1:])) < 1e-6
-        if CASES[name].unique:
-            known, multipliers = (each.point.duals.inequality[ok] for each in (usual, found))
-            scale = np.abs(known).max(initial=1.0)
-            np.testing.assert_allclose(multipliers / scale, known / scale, atol=1e-4)
-
-
-def test_a_row_that_breaks_what_is_not_watched_is_solved_with_everything():
-    """Two of three rows press against the only inequality, which is not watched."""
-    problem = Problem(
-        lambda x, y: (y[0] - x[0]) ** 2 + (y[1] - 1.0) ** 2,
-        np.full(2, -np.inf),
-        np.full(2, np.inf),
-        inequality=lambda x, y: jnp.array([y[0] + y[1] - 2.0]),
-        box=([0.0], [2.0]),
+    solver = Solver.build(problem)
+    x = sample(problem, 11, seed=4)
+    found = solver.batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    assert found.converged.all()
+    assert straight_to_firm.count((FIRM, True)) > len(x) // 2
+    alone = [solver.solve(row) for row in x]
+    np.testing.assert_allclose(
+        problem.objectives(x, found.point.y), [one.objective for one in alone], rtol=1e-7, atol=1e-8
     )
-    rows = RowSolver(problem, watched=np.zeros(0, dtype=np.int64))
-    x = np.array([[0.5], [1.5], [2.0]])
-    found = rows.solve(x, None, thorough=True, at_once=True)
-    assert found.outcome == ("OK",) * 3
-    np.testing.assert_allclose(found.point.y, [[0.5, 1.0], [1.25, 0.75], [1.5, 0.5]], atol=1e-6)
-    np.testing.assert_allclose(found.point.duals.inequality[:, 0], [0.0, 0.5, 1.0], atol=1e-5)
-    left = rows.solve(x, None, thorough=True, at_once=True, rest=False)
-    assert left.outcome == ("OK", "TIME_LIMIT", "TIME_LIMIT"), "nothing is solved that was not asked for"
+    assert np.max(np.maximum(*problem.worst(x, problem.pin(x, found.point.y))[1:])) < 1e-6
 
 
-def test_a_model_of_some_inequalities_has_the_values_and_derivatives_of_these():
-    model = Solver.build(make("grid6")).model
-    kept = np.array([5, 0, 3])
-    some, random = model.keeping(kept), np.random.default_rng(2)
-    y = model.start + 0.1 * random.standard_normal(len(model.start))
-    nu, z = random.standard_normal(model.n_equalities), random.random(3)
-    every = np.zeros(model.n_inequalities)
-    every[kept] = z
-    free = y[model.free]
-    names = "objective", "equality", "inequality", "slope", "J", "A", "H"
-    for name, known, found in zip(
-        names, model.full(free, model.nominal, nu, every), some.full(free, model.nominal, nu, z), strict=True
-    ):
-        known = np.array(known)
-        np.testing.assert_allclose(
-            np.array(found), known[kept] if name in ("inequality", "A") else known, rtol=1e-12, atol=1e-12
-        )
+def test_an_elastic_row_that_is_followed_to_a_saddle_has_not_converged(straight_to_firm):
+    """y0 = 0 is where the nominal row is least, and where this one is largest between its two minima."""
+    problem = Problem(
+        lambda x, y: (y[0] ** 2 - x[0]) ** 2 + (y[1] - 1.0) ** 2,
+        [-2.0, -2.0],
+        [2.0, 2.0],
+        inequality=lambda x, y: jnp.array([y[1] - 0.5]),
+        box=([-1.0], [0.6]),
+    )
+    found = Solver.build(problem).batch.solve(np.array([[0.5]]), None, np.zeros(1, dtype=bool))
+    assert FIRM in [way for way, _ in straight_to_firm]
+    assert not found.converged[0] or abs(abs(found.point.y[0, 0]) - np.sqrt(0.5)) < 1e-3

@@ -17,14 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import casadi
 import numpy as np
 
-from feasibly.solve._newton import Newton
-from feasibly.solve.lanes.factors import analyse
 from feasibly.solve.lanes.machine import Memory
 from feasibly.solve.lanes.pen import Column, Pen
-from feasibly.solve.lanes.program import Layout, entries, program
+from feasibly.solve.lanes.shared import Shared
 
 STATE = ("y", "nu", "s", "z", "a", "b", "t")
 SETTINGS = (
@@ -55,68 +52,6 @@ class Steps(NamedTuple):
     leave: Callable[[], None]
     refine: Callable[[], None]
     move: Callable[[], None]
-
-
-class Shared:
-    """What elastic lanes and others have in common: the problem's derivatives, and the pattern of the matrix."""
-
-    def __init__(self, newton: Newton, layout: Layout) -> None:
-        self.newton, self.layout, self._model = newton, layout, newton.model
-        self._derivatives()
-        self._sparsity()
-
-    def _derivatives(self) -> None:
-        """Values and derivatives of the problem: the one program that CasADi writes."""
-        model, newton = self._model, self.newton
-        y, x = casadi.SX.sym("y", newton.n), casadi.SX.sym("x", len(model.nominal))
-        nu, z = casadi.SX.sym("nu", model.n_equalities), casadi.SX.sym("z", newton.rows)
-        weight = casadi.SX.sym("weight")
-        found = model.weighted(y, x, nu, z[: model.n_inequalities, 0], weight)
-        names = "objective", "c", "h", "slope", "J", "A", "H"
-        self._patterns = dict(zip(names[4:], (part.sparsity() for part in found[4:]), strict=True))
-        outputs = {
-            name: entries(casadi.densify(part)) for name, part in zip(names[1:4], found[1:4], strict=True)
-        }
-        outputs |= {name: entries(part) for name, part in zip(names[4:], found[4:], strict=True)}
-        self.fixed = {"first guess": model.start[model.free]}
-        if model.bounds is None:
-            self.fixed |= {"low": model.lower[model.free], "high": model.upper[model.free]}
-        else:
-            ends = (bound[model.free.tolist(), 0] for bound in model.search_of(x))
-            outputs |= dict(zip(("low", "high"), map(casadi.densify, ends), strict=True))
-        inputs = {"y": y, "x": x, "nu": nu, "z": z, "weight": weight}
-        self.differentiate = program(self.layout, inputs, outputs)
-        for name, column in self.fixed.items():
-            self.layout.add(name, len(column))
-
-    def _sparsity(self) -> None:
-        """The pattern of the matrix, its factors, and where each part of it goes."""
-        newton, model = self.newton, self._model
-        n, ne = newton.n, model.n_equalities
-        hessian, equality, inequality = (self._patterns[name] for name in ("H", "J", "A"))
-        block = hessian + casadi.mtimes(inequality.T, inequality) + casadi.Sparsity.diag(n)
-        pattern = casadi.blockcat(
-            [
-                [casadi.DM(block, 1.0), casadi.DM(equality.T, 1.0)],
-                [casadi.DM(equality, 1.0), casadi.DM.eye(ne)],
-            ]
-        ).sparsity()
-        self.factors = factors = analyse(pattern)
-        row, column = np.array(pattern.row())[factors.upper], np.array(pattern.get_col())[factors.upper]
-        self.entry = dict(
-            zip(zip(row.tolist(), column.tolist(), strict=True), factors.entries.tolist(), strict=True)
-        )
-        self.layout.add("values", factors.values)
-        self.layout.add("inverses", factors.size + 1)
-        for k in (1, 2, 3):
-            self.layout.add(f"right {k}", factors.size)
-        position = np.empty(factors.size, dtype=np.int64)
-        position[factors.order] = np.arange(factors.size)
-        self.of_y, self.of_nu = position[:n], position[n:]
-        self.places = {
-            name: (np.array(self._patterns[name].row()), np.array(self._patterns[name].get_col()))
-            for name in ("H", "J", "A")
-        }
 
 
 class Formulas:

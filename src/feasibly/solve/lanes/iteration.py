@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.solve._newton import Newton
-from feasibly.solve.lanes.formulas import INFO, SETTINGS, STATE, Formulas, Shared
+from feasibly.solve.lanes.formulas import INFO, SETTINGS, STATE, Formulas
 from feasibly.solve.lanes.machine import WIDTHS, memory
 from feasibly.solve.lanes.program import Layout
+from feasibly.solve.lanes.shared import Shared
 from feasibly.solve.model import Model
 from feasibly.solve.settings import SolverSettings
 

@@ -67,7 +67,9 @@ class Lanes:
         self._shortest, self._most, self._limit, self._enough = self._limits[4:]
         self._count, self._short, self._settled = (np.zeros(width, dtype=np.int64) for _ in range(3))
         self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
-        self._elastic, self._lax = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
+        self._elastic = np.zeros(width, dtype=bool)
+        self._lax = np.zeros(width, dtype=bool)
+        """Elastic ones on a way that is not to end at the optimum."""
         self._again, self._busy = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
         self._amounts = slice(self._iteration.parts["z"].stop, len(self._iteration.state))
         """The amounts by which constraints are broken, among the entries of a state."""
@@ -131,13 +133,14 @@ class Lanes:
 
         Where the cost is flat, rounding decides whether it curves upwards.
         """
-        iteration, flat = self._iteration, self._settings.flat
-        searches = self._elastic & (iteration.settings[_WEIGHT] == 0.0)
-        looked_at = done & ~self._again & (searches | ~self._elastic)
+        iteration, weight = self._iteration, self._iteration.settings[_WEIGHT]
+        # Where the objective counts less, so does its curvature.
+        flat = self._settings.flat * np.where(weight > 0.0, weight, 1.0)
+        looked_at = done & ~self._again & ((weight == 0.0) | ~self._lax)
         certain = iteration.curves_up() & (iteration.settings[_SHIFT] <= flat)
         for lane in np.flatnonzero(looked_at & ~certain).tolist():
             self._again[lane] = True
-            iteration.settings[_SHIFT, lane] = flat
+            iteration.settings[_SHIFT, lane] = flat[lane]
             iteration.moved[:, lane] = iteration.state[:, lane]
             done[lane] = ended[lane] = False
 
@@ -169,7 +172,8 @@ class Lanes:
         self.iterations[row] += self._count[lane]
         state, up = self._acceptable.pop(lane, (None, False)) if self._acceptable else (None, False)
         if done:
-            here = way.elastic or bool(iteration.curves_up()[lane])
+            # What another way follows is looked at where that ends.
+            here = bool(self._lax[lane] or iteration.curves_up()[lane])
             if here or not up:
                 state, up = iteration.state[:, lane], here
         end = End.CONVERGED if state is not None and up else End.STUCK
@@ -235,7 +239,8 @@ class Lanes:
     def _rest(self, lane: int) -> None:
         """Leave a lane to itself: it costs what it costs, and counts for nothing."""
         self._doing[lane], self._busy[lane] = None, False
-        self._limits[:, lane], self._guarded[lane], self._elastic[lane] = _IDLE, False, False
+        self._limits[:, lane], self._guarded[lane] = _IDLE, False
+        self._elastic[lane] = self._lax[lane] = False
         self._shift[lane] = self._count[lane] = 0
         for setting in (_ELASTIC, _REFINED):
             self._iteration.settings[setting, lane] = 0.0
