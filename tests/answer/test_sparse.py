@@ -10,13 +10,15 @@ import pytest
 import feasibly as fb
 from feasibly.answer.calibrate import calibrate
 from feasibly.answer.calibration import Labels
-from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
+from feasibly.answer.schedule import CONDITIONED, SHARED_ONLY, SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
 from feasibly.answer.sparse_response import sparse_response
 from feasibly.answer.sparse_step import settle
+from feasibly.model.linear import fit_ridge
 from feasibly.model.sparse import Sparse, fit_sparse_response
 from feasibly.precision import double
+from tests.grids import GRID6
 from tests.proxies import trained, unseen
 
 ALWAYS = Settings(sparse_from=0)
@@ -153,3 +155,22 @@ def test_the_usual_active_set_is_that_of_most_answers():
     apart = (found.state.active != driver.calibration.base).mean(axis=0)
     assert found.converged.all()
     assert apart.max() <= 0.6
+
+
+def test_bounds_that_move_with_the_input_and_elements_that_are_out(tmp_path):
+    """The system is that of the problem with fixed bounds; what is out nobody shares, so that every row is solved."""
+    problem = fb.load_problem(GRID6.write(tmp_path / "grid.json"), vary=("load", "branch", "generator"))
+    data = fb.label(problem, fb.sample(problem, 60, seed=3), jobs=1)
+    rows = np.flatnonzero(data.solved)
+    labels = Labels(data.x[rows], data.y[rows], data.objective[rows], data.duals.take(rows))
+    covariance = fit_ridge(labels.x, labels.y).covariance
+    driver = calibrate(problem, labels, covariance, settings=ALWAYS)
+    operator = driver.operator(0)
+    assert isinstance(operator, SparseOperator)
+    system, _ = dense_system(driver.search, operator)
+    found = np.diag(1.0 / operator.scale) @ operator.matrix.toarray() @ np.diag(1.0 / operator.scale)
+    assert np.abs(found - system).max() < 1e-6 * np.abs(system).max()
+    assert driver.calibration.reached == 0.0
+    answered = driver.run(labels.x, labels.y, CONDITIONED)
+    assert set(answered.level) == {"row"}
+    np.testing.assert_allclose(problem.objectives(labels.x, answered.y), labels.objective, rtol=1e-6)
