@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,14 @@ from feasibly import _codec
 from feasibly._codec import CodecError, pack, unpack
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.range import Leverage
+from feasibly.answer.settings import METHOD_VERSION
 from feasibly.model.belief import Model
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.errors import CertificateWarning, FeasiblyError
 from feasibly.problem.families import describe, rebuild
 
 if TYPE_CHECKING:
+    from feasibly.certificate import Certificate
     from feasibly.proof import Prover
     from feasibly.proxy import Proxy
 
@@ -138,8 +141,8 @@ def is_proxy(path: Path) -> bool:
 
 
 def digest(model: Model, calibration: Calibration | None) -> str:
-    """A hash of a model and the constants of its conditioning."""
-    return _codec.digest(model, calibration)
+    """A hash of a model, the constants of its conditioning and the version of the method."""
+    return _codec.digest(model, calibration, METHOD_VERSION)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------
@@ -172,7 +175,7 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
         def optional(name: str, kind: Any = None) -> Any:
             return part(name, kind) if name in text else None
 
-        made = optional("certificate")
+        made = _in_force(optional("certificate"), folder)
         proxy = Proxy(
             problem,
             part("model", Model),
@@ -194,6 +197,19 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
         raise ModelFileError(
             f"{folder} is damaged: {type(error).__name__}: {error}; train it again, or fetch another copy"
         ) from error
+
+
+def _in_force(made: Certificate | None, folder: Path) -> Certificate | None:
+    """The certificate, unless the method has changed since: then it is about answers that nobody gets any more."""
+    if made is None or made.version == METHOD_VERSION:
+        return made
+    warnings.warn(
+        f"{folder}: opened without its certificate, which was made for answers of another version of the method; "
+        "certify it again",
+        CertificateWarning,
+        stacklevel=4,
+    )
+    return None
 
 
 def _know_records() -> None:

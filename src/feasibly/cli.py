@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs, so that `feasibly --help` answe
 from __future__ import annotations
 
 import traceback
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -144,9 +145,20 @@ app.command("reproduce", short_help="the paper's tables and figures, by name")(
 )
 
 
+_USUAL = warnings.formatwarning
+
+
+def _in_a_sentence(message: Any, category: type[Warning], *place: Any, **line: Any) -> str:
+    """Our own warnings are about the user's files, and where in the code they were noticed says nothing."""
+    if category.__module__.startswith("feasibly."):
+        return f"{message}\n"
+    return _USUAL(message, category, *place, **line)
+
+
 def main() -> None:
     """Run the command line and leave with its status."""
     signals.install()
+    warnings.formatwarning = _in_a_sentence
     code: Any = 0
     try:
         app(prog_name="feasibly")

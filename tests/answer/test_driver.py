@@ -171,19 +171,20 @@ def test_a_belief_that_is_far_off_is_not_followed():
 def test_what_is_confirmed_is_optimal_whatever_the_belief():
     proxy, data = trained("grid6")
     x, best, _ = unseen(proxy, data, 20)
-    # Feasible answers that give up cost to a belief: conditioned ones hold, and only optimal ones may be confirmed.
+    # Feasible answers that give up cost to a belief: conditioned ones hold, and what `auto` may keep gives up none.
     wrong = proxy.model.predict(x).mean + 5.0 * np.sqrt(proxy.model.covariance.variance)
     driver = changed(proxy, **stiff(proxy))
     conditioned = driver.run(x, wrong, SHARED_ONLY)
     assert conditioned.converged.mean() > 0.5
     before = measure_rows(proxy.problem, x, conditioned.y, best).signed_gap_percent
     assert before[conditioned.converged].max() > 2e-4
-    found = driver.run(x, wrong, CONFIRMED)
-    assert not (found.converged & (before > 2e-4)).any()
-    usual = changed(proxy).run(x, proxy.model.predict(x).mean, CONFIRMED)
-    after = measure_rows(proxy.problem, x, usual.y, best).signed_gap_percent
-    assert usual.converged.mean() > 0.5
-    assert after[usual.converged].max() < 1e-4
+    for found in (
+        driver.run(x, wrong, CONFIRMED),
+        changed(proxy).run(x, proxy.model.predict(x).mean, CONFIRMED),
+    ):
+        after = measure_rows(proxy.problem, x, found.y, best).signed_gap_percent
+        assert found.converged.mean() > 0.5
+        assert after[found.converged].max() < 1e-5
 
 
 def test_multipliers_are_the_solvers():

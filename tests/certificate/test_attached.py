@@ -13,8 +13,10 @@ import feasibly as fb
 from feasibly import promise
 from feasibly.answer.auto import difficulty
 from feasibly.answer.schedule import CONFIRMED
+from feasibly.answer.settings import METHOD_VERSION
 from feasibly.certificate import Rule
 from feasibly.data.dataset import Dataset
+from feasibly.problem.errors import CertificateWarning
 from feasibly.promise import ScoreLimit
 from feasibly.proxy import Proxy
 from tests.certified import MEAN, believer, gaps, solved
@@ -167,6 +169,17 @@ def test_it_fits_no_other_model(toy_data: Dataset) -> None:
     made = fb.certify(first, toy_data, 0.9, **MEAN)
     with pytest.raises(fb.FeasiblyError, match="made for another model"):
         second.certificate = made
+
+
+def test_it_is_left_behind_where_the_method_has_changed_since(toy_data: Dataset, tmp_path: Path) -> None:
+    proxy = believer(toy_data, 100)
+    fb.certify(proxy, toy_data, 0.9, **MEAN)
+    proxy.save(tmp_path / "model")
+    edit(tmp_path / "model", lambda text: text["certificate"].pop("version"))  # as those of the first version
+    with pytest.warns(CertificateWarning, match="made for answers of another version .* certify it again"):
+        again = Proxy.load(tmp_path / "model", problem=toy_data.problem)
+    assert again.certificate is None
+    assert fb.certify(again, toy_data, 0.9, **MEAN).version == METHOD_VERSION
 
 
 def test_it_fits_no_other_problem_with_the_same_optima(plain: Dataset, tmp_path: Path) -> None:

@@ -197,8 +197,6 @@ class Driver:
             left = left[~progress.feasible[left]]  # those have something that a restart may not better
             return left if len(left) and not self.rowwise.available else left[:0]
         done = np.flatnonzero(progress.converged)
-        if level.rows is Rows.CONVERGED:
-            return done
         return done[self.distance(progress.mean[done], progress.state.y[done]) > self.settings.far_belief]
 
     def distance(self, mean: Array, y: Array) -> Array:
@@ -213,50 +211,23 @@ class Driver:
     def _shared(self, progress: Progress, level: Level, rows: Ints) -> None:
         """Some rows on shared operators, one after the other."""
         # What the row stands at is kept until it is bettered.
-        again = level.rows in (Rows.CONVERGED, Rows.FAR)
+        again = level.rows is Rows.FAR
         progress.converged[rows] = False
-        progress.feasible[rows] |= level.rows is Rows.FAR
-        confirmed = np.zeros(len(progress.x), dtype=bool)
-        if level.probe:
-            settled = rows[self._cannot_gain(progress, rows)]
-            progress.converged[settled], progress.level[settled] = True, level.name
-            rows = rows[~progress.converged[rows]]
-        places = np.arange(len(rows))
+        progress.feasible[rows] |= again
         count = len(self.calibration.centres) if level.by is By.SHARED else 1
         for index in range(count):
-            left = places[~confirmed[rows]]
-            if (
-                not len(left)
-                or progress.late
-                or index * self._usual_passes(level) >= self._most(progress, level)
-            ):
+            left = rows[~progress.converged[rows]]
+            enough = index * self._usual_passes(level) >= self._most(progress, level)
+            if not len(left) or progress.late or enough:
                 break
-            part = rows[left]
-            done, state = self._sweep(progress, level, index, part)
+            done, state = self._sweep(progress, level, index, left)
             held = np.zeros(len(done), dtype=bool)
-            measured = self.measure(progress.x[part[done]], state.y[done])
+            measured = self.measure(progress.x[left[done]], state.y[done])
             held[done] = np.maximum(*measured[1:]) < self.settings.feasibility_tolerance
             inside = held[done]
-            self._keep(progress, part[held], state.take(held), level.name, [m[inside] for m in measured])
-            confirmed[part[held]] = True
+            self._keep(progress, left[held], state.take(held), level.name, [m[inside] for m in measured])
             if not again:
-                self._keep_better(progress, part[~held], state.take(~held))
-
-    def _cannot_gain(self, progress: Progress, rows: Ints) -> Mask:
-        """Feasible rows whose cost a few steps in optimal mode, and all that would follow, would hardly change."""
-        s, x = self.settings, progress.x[rows]
-        state, residuals = self.iteration.run(
-            self.operator(0), x, progress.mean[rows], progress.state.take(rows), s.probe_steps, proximal=False,
-            rest=0.0, rounds=s.quick_rounds, single=progress.single,
-        )  # fmt: skip
-        progress.steps[rows] += s.probe_steps
-        before = progress.measured[0][rows]
-        gain = np.abs(self.problem.objectives(x, self.problem.pin(x, state.y)) - before)
-        slowest = s.probe_contraction / (1.0 - s.probe_contraction)
-        gain = gain / np.maximum(np.abs(before), 1e-12)
-        gain = gain + np.minimum(residuals.remaining, slowest * residuals.change)
-        near = self.distance(progress.mean[rows], progress.state.y[rows]) <= s.confirmed_distance
-        return np.asarray(near & (gain < s.probe_tolerance))  # NaN is not
+                self._keep_better(progress, left[~held], state.take(~held))
 
     def _sweep(self, progress: Progress, level: Level, index: int, rows: Ints) -> tuple[Mask, State]:
         """All passes over some rows on one operator: which converged on the candidates, and where all of them stand."""
@@ -371,8 +342,7 @@ class Driver:
         held = np.maximum(*measured[1:]) < self.settings.feasibility_tolerance
         kept = rows[ok][held]
         self._keep(progress, kept, state.take(held), level.name, [m[held] for m in measured])
-        own = point.duals.take(held)
-        progress.solved |= {int(row): own.take(i) for i, row in enumerate(kept)}
+        progress.solved.append((kept, point.duals.take(held)))
 
     # ---- what is kept ----------------------------------------------------------------------------------
 

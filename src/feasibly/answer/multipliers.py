@@ -8,7 +8,7 @@ does not get there is left to the row-wise solver. Decisions are not touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,11 @@ from feasibly.problem.duals import stationarity
 from feasibly.problem.point import Duals, Point
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def refine(
-    driver: Driver, x: Array, state: State, rows: NDArray[np.bool_], known: Mapping[int, Duals] | None = None
+    driver: Driver, x: Array, state: State, rows: NDArray[np.bool_], known: Iterable[tuple[Ints, Duals]] = ()
 ) -> Duals:
     """Multipliers of the optimum next to each row's answer, those of all constraints.
 
@@ -32,14 +33,15 @@ def refine(
         x: inputs.
         state: where the answers rest.
         rows: those that have an answer; the others keep the multipliers they have.
-        known: multipliers of rows that were solved on their own, which are kept.
+        known: rows that were solved on their own, and their multipliers, which are kept.
     """
     s = driver.settings
     point = driver.point(x, state).copy()  # decisions stay where they are
-    for row, own in (known or {}).items():
-        point.duals.put(row, own)
-    wrong = np.where(rows, errors(driver, x, point), 0.0)
-    wrong[list(known or {})] = 0.0
+    found = rows.copy()
+    for own, duals in known:
+        point.duals.put(own, duals)
+        found[own] = False
+    wrong = np.where(found, errors(driver, x, point), 0.0)
     *first, last = s.multiplier_steps
     plan = (*(Pass(steps, s.thorough_rounds) for steps in first), Pass(last, s.patient_rounds))
     for index in range(len(driver.calibration.centres)):

@@ -41,7 +41,7 @@ class Found:
     """The name of the level that answered; empty where none did."""
     factorisations: Ints
     """Iterations of the row-wise solver, all attempts together, each with a factorisation of the row's own system."""
-    solved: dict[int, Duals]
+    solved: list[tuple[Ints, Duals]]
     """Multipliers of rows that the row-wise solver answered: those of all constraints."""
     measured: tuple[Array, Array, Array]
     """Cost, largest |equality| and largest violation of what each row stands at; NaN where nobody looked."""
@@ -72,7 +72,7 @@ class Progress:
     steps: Ints
     level: NDArray[np.object_]
     factorisations: Ints
-    solved: dict[int, Duals]
+    solved: list[tuple[Ints, Duals]]
     most_passes: float
     """Rows that have not converged after so many passes are handed on."""
     passes: list[Passed]
@@ -101,7 +101,7 @@ class Progress:
             steps=np.zeros(rows, dtype=np.int64),
             level=np.full(rows, "", dtype=object),
             factorisations=np.zeros(rows, dtype=np.int64),
-            solved={},
+            solved=[],
             most_passes=most_passes,
             passes=[],
             went_on=went_on,

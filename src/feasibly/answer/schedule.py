@@ -37,7 +37,6 @@ class Rows(enum.Enum):
     """Which rows a level takes."""
 
     LEFT = "those that have not converged"
-    CONVERGED = "those that have: in another mode they may not"
     EVERY = "all of them"
     FAR = "converged ones whose belief was far off"
     STRANDED = "those left, where there is no row-wise solver"
@@ -52,10 +51,6 @@ class Level:
     by: By
     mode: Mode
     start: Start
-    probe: bool = False
-    """Whether a few steps in optimal mode, on the first operator, are looked at first: a row that would gain less than
-    `Settings.probe_tolerance` by them stands as it is, and what they came to is dropped. The others get one pass to
-    settle: what creeps is better off with the solver."""
     most_passes: float = math.inf
     """Over each operator: whoever answers many at once lets nobody wait for the last rows to converge."""
     steps: int = 0
@@ -69,7 +64,6 @@ _RESTART = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.PROXIMAL, Start.CENT
 _RESTART_OPTIMAL = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.OPTIMAL, Start.CENTRE)
 _APPROACH = Level("shared", Rows.LEFT, By.CENTRAL, Mode.PROXIMAL, Start.BELIEF, steps=2)
 _OPTIMAL = Level("optimal", Rows.EVERY, By.SHARED, Mode.OPTIMAL, Start.FOUND)
-_CONFIRM = Level("confirmed", Rows.CONVERGED, By.CENTRAL, Mode.OPTIMAL, Start.FOUND, probe=True)
 _FROM_BELIEF = Level("shared", Rows.LEFT, By.SHARED, Mode.OPTIMAL, Start.BELIEF)
 
 CONDITIONED = (_SHARED, _OVERRULED, _RESTART, _ROW)
@@ -79,8 +73,8 @@ POLISHED = (_APPROACH, _OPTIMAL, _RESTART_OPTIMAL, _ROW)
 """`polished`: the optimum, whatever the belief. The first steps are proximal: where the cost is flat, optimal mode from
 afar wanders off along it and leaves the equalities behind."""
 
-CONFIRMED = (_SHARED, _CONFIRM)
-"""`auto`, before the solver: conditioned, and nothing more to be gained."""
+CONFIRMED = (_APPROACH, _OPTIMAL)
+"""`auto`, before the solver: what shared operators bring to the optimum itself."""
 
 ROW_BY_ROW = (_ROW,)
 """What is left after shared operators were tried elsewhere."""
@@ -109,8 +103,6 @@ def passes(settings: Settings, rows: int, level: Level) -> tuple[Pass, ...]:
     """The passes over the rows of a level in a call of so many; rows that have converged sit out the later ones."""
     quick, thorough, patient = settings.quick_rounds, settings.thorough_rounds, settings.patient_rounds
     last = Pass(settings.last_steps, patient)
-    if level.probe:
-        return (Pass(settings.settling_steps, thorough),) * settings.settling_passes
     if level.steps:
         return (Pass(level.steps, thorough),)
     if rows <= settings.few_rows:

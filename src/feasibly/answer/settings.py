@@ -15,11 +15,19 @@ from feasibly.model.settings import ComplementaritySettings
 from feasibly.solve.settings import SolverSettings
 
 
+METHOD_VERSION = 2
+"""Of the method as code, where these numbers do not tell: it rises when answers, or which of them `auto` keeps, change
+by more than rounding. What was certified of earlier answers is not true of later ones."""
+
+
 @record(
     "settings",
-    retired=("unusual",),
+    retired=(
+        "unusual", "probe_steps", "probe_tolerance", "probe_contraction", "settling_steps", "settling_passes",
+        "confirmed_distance",
+    ),
     added=(
-        "solver", "complementarity", "slowest_contraction", "settling_steps", "multiplier_stationarity",
+        "solver", "complementarity", "slowest_contraction", "multiplier_stationarity",
         "multiplier_feasibility", "multiplier_steps", "multiplier_hopeless", "rank_tolerance", "unchanged",
         "sparse_regularisation", "sparse_shifts", "sparse_columns", "sparse_rounding", "sparse_looks", "sparse_settled",
         "sparse_furthest", "later_steps", "optimal_steps", "patient_steps", "found_steps", "few_steps", "device_steps",
@@ -55,22 +63,6 @@ class Settings:
 
     slowest_contraction: float = 0.999
     """The slowest contraction that is extrapolated; nearer to one, two changes say nothing about the rest."""
-
-    probe_steps: int = 3
-    """Steps in optimal mode that show whether a feasible answer can gain anything."""
-    probe_tolerance: float = 1e-7
-    """An answer that these steps, and all that would follow, change by less than this share of its cost is optimal for
-    `auto`: 1e-5 per cent. On case500 conditioned answers gain 4e-9."""
-    probe_contraction: float = 0.99
-    """What would follow is extrapolated from the last two changes of the cost, and no further than from this rate:
-    changes of 1e-10, from equalities that are still settling, say nothing about it. Were the rate 0.999, the gap would
-    still be below 1e-4 per cent."""
-
-    settling_steps: int = 2
-    """Steps of a pass in optimal mode after that: two are the least that tell what further ones would change."""
-    settling_passes: int = 2
-    """So many of those passes for feasible rows that the probe has not confirmed. They settle all of them on case30_as
-    (one row in twenty) and none on case24_ieee_rts, where more would not either."""
 
     multiplier_stationarity: float = 1e-6
     """The largest entry of the Lagrangian's gradient, relative to the row's largest multiplier, of multipliers that
@@ -198,10 +190,6 @@ class Settings:
     """A belief off by more than this (mean over outputs of squared deviations, in standard units) is not followed: the
     row goes on in optimal mode. With one label of case118 rows between 5 and 22 were feasible, at rest, and 0.02 %
     above their optimum."""
-    confirmed_distance: float = 0.7
-    """`auto` confirms no row whose belief was further off than this: where the belief is sure of itself and wrong, a
-    few steps in its own metric show nothing. Usual rows are below 0.5; of those between one and four, with one label of
-    case118, two in a hundred were 5e-4 and 2e-3 % above."""
 
     # ---- derivatives of answers ------------------------------------------------------------------------
 

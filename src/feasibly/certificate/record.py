@@ -140,7 +140,7 @@ class AnswerPromise:
     cross: Cross | None = None
 
 
-@record("certificate")
+@record("certificate", added=("version",))
 @dataclass(frozen=True, eq=False)
 class Certificate:
     """What may be promised of one proxy, with everything needed to attach it to answers.
@@ -159,6 +159,7 @@ class Certificate:
         rule: when `auto` climbs because of the gap.
         notes: what else a reader should know.
         folds: for `cross`, the proxies that left each fold out.
+        version: of the method that answered (`METHOD_VERSION`).
     """
 
     problem: str
@@ -181,6 +182,7 @@ class Certificate:
     notes: tuple[str, ...] = ()
     folds: tuple[Any, ...] = ()
     fingerprint: str = ""
+    version: int = 1
 
     # ---- at answer time ---------------------------------------------------------------------------------
 

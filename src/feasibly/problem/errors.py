@@ -15,6 +15,10 @@ class GridWarning(UserWarning):
     """Something in a grid file that its reader should know of, and that does not stop it from being used."""
 
 
+class CertificateWarning(UserWarning):
+    """A model opened without its certificate, which no longer describes its answers."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing wrong: where it stands (`generator 3`, `equality`) and what is wrong there."""

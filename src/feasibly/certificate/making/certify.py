@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from feasibly import promise
 from feasibly.answer.ladder import ANSWERS, DRAWS, TOLERANCE
 from feasibly.answer.record import Answer
+from feasibly.answer.settings import METHOD_VERSION
 from feasibly.certificate.making import cross, split
 from feasibly.certificate.making.alphas import Variance, find_variance
 from feasibly.certificate.making.means import DRAWN, METRICS, Ranges, bound_means, clipped_errors, find_ranges
@@ -103,6 +104,7 @@ class _Work:
             problem=proxy.problem.name,
             method=proxy.method,
             model=proxy.digest(),
+            version=METHOD_VERSION,
             fingerprint=proxy.problem.fingerprint,
             confidence=asked.confidence,
             variant=variant,
