@@ -14,7 +14,6 @@ from feasibly._codec import record
 from feasibly.model.settings import ComplementaritySettings
 from feasibly.solve.settings import SolverSettings
 
-
 METHOD_VERSION = 2
 """Of the method as code, where these numbers do not tell: it rises when answers, or which of them `auto` keeps, change
 by more than rounding. What was certified of earlier answers is not true of later ones."""
