@@ -14,7 +14,7 @@ from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.operator import Operator, build_operator, free_variables, invert_belief
 from feasibly.answer.progress import Found, Passed, Progress
 from feasibly.answer.rowwise import RowSolver
-from feasibly.answer.schedule import By, Level, Mode, Rows, Start, passes
+from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL, By, Level, Mode, Rows, Start, passes
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator, build_sparse_operator
 from feasibly.answer.sparse_step import SparseIteration
@@ -161,7 +161,7 @@ class Driver:
         centre = self.operator(0)
         known = np.isfinite(mean).all(axis=1, keepdims=True)
         # What only shared operators are asked for, or can do, is not handed on to anything else.
-        alone = len(schedule) == 1 or not self.rowwise.installed
+        alone = schedule in (SHARED_ONLY, SHARED_OPTIMAL) or not self.rowwise.installed
         most = np.inf if alone else self.calibration.worthwhile_passes
         progress = self._begin(x, np.where(known, mean, centre.centre.y), until, most, begin)
         for level in schedule:
@@ -243,6 +243,12 @@ class Driver:
         ended = State(*(np.array(part) for part in state))
         converged = np.zeros(len(rows), dtype=bool)
         left, last = np.arange(len(rows)), None
+        if level.approach and index == 0:
+            state, _ = self.iteration.run(
+                operator, progress.x[rows], belief[rows], state, level.approach, proximal=True, rest=0.0,
+                rounds=self.settings.thorough_rounds, single=progress.single, until=progress.until,
+            )  # fmt: skip
+            progress.steps[rows] += level.approach
         plan = passes(self.settings, len(progress.x), level)
         usual = self._usual_passes(level)
         for number, (steps, rounds) in enumerate(plan):

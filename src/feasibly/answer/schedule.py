@@ -53,6 +53,9 @@ class Level:
     start: Start
     most_passes: float = math.inf
     """Over each operator: whoever answers many at once lets nobody wait for the last rows to converge."""
+    approach: int = 0
+    """So many steps with the belief's pull before the first pass: where the cost is flat, optimal mode from afar
+    wanders off along it and leaves the equalities behind."""
     steps: int = 0
     """One pass of so many steps instead of the usual ones, where rows that have not converged go on in a later call."""
 
@@ -62,18 +65,16 @@ _OVERRULED = Level("overruled", Rows.FAR, By.CENTRAL, Mode.OPTIMAL, Start.FOUND)
 _ROW = Level("row", Rows.LEFT, By.ROW, Mode.OPTIMAL, Start.FOUND)
 _RESTART = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.PROXIMAL, Start.CENTRE)
 _RESTART_OPTIMAL = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.OPTIMAL, Start.CENTRE)
-_APPROACH = Level("shared", Rows.LEFT, By.CENTRAL, Mode.PROXIMAL, Start.BELIEF, steps=2)
-_OPTIMAL = Level("optimal", Rows.EVERY, By.SHARED, Mode.OPTIMAL, Start.FOUND)
+_OPTIMAL = Level("optimal", Rows.EVERY, By.SHARED, Mode.OPTIMAL, Start.FOUND, approach=2)
 _FROM_BELIEF = Level("shared", Rows.LEFT, By.SHARED, Mode.OPTIMAL, Start.BELIEF)
 
 CONDITIONED = (_SHARED, _OVERRULED, _RESTART, _ROW)
 """`conditioned`: feasible and, where the belief is not far off, optimal to many digits."""
 
-POLISHED = (_APPROACH, _OPTIMAL, _RESTART_OPTIMAL, _ROW)
-"""`polished`: the optimum, whatever the belief. The first steps are proximal: where the cost is flat, optimal mode from
-afar wanders off along it and leaves the equalities behind."""
+POLISHED = (_OPTIMAL, _RESTART_OPTIMAL, _ROW)
+"""`polished`: the optimum, whatever the belief."""
 
-CONFIRMED = (_APPROACH, _OPTIMAL)
+CONFIRMED = (_OPTIMAL,)
 """`auto`, before the solver: what shared operators bring to the optimum itself."""
 
 ROW_BY_ROW = (_ROW,)
