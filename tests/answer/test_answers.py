@@ -143,3 +143,24 @@ def test_leverage_passes_honest_draws_and_stops_strange_ones():
     assert test.unlike(random.standard_normal((1000, 6)) @ root).mean() < 0.05
     assert test.unlike(8.0 * random.standard_normal((50, 6)) @ root).all()
     assert unpack(*pack(test), Leverage).limit == test.limit
+
+
+def test_conditioned_goes_on_until_its_cost_has_settled():
+    """Linear constraints hold after one step, long before the cost has settled where the limit is nearly kinked."""
+    rng = np.random.default_rng(0)
+    assets, held = 12, rng.dirichlet(np.ones(12))
+    loading, usual = 0.1 * rng.normal(size=(12, 3)), rng.normal(0.05, 0.03, 12)
+    risk = loading @ loading.T + np.diag(rng.uniform(0.01, 0.05, assets))
+    problem = fb.Problem(
+        lambda x, w: 2.0 * w @ jnp.asarray(risk) @ w - x @ w, np.zeros(assets), np.ones(assets),
+        equality=lambda x, w: jnp.sum(w)[None] - 1.0,
+        inequality=lambda x, w: (jnp.sum(jnp.sqrt((w - held) ** 2 + 1e-6)) - 0.3)[None],
+        box=(usual - 0.02, usual + 0.02), start=held, name="turnover",
+    )  # fmt: skip
+    data = fb.label(problem, count=90, seed=0, jobs=1)
+    proxy = fb.fit(problem, data, "ridge", labels=60, budget=60)
+    x, best, _ = unseen(proxy, data, 30)
+    answer = proxy.predict(x)
+    above = (answer.objective - best) / np.abs(best)
+    assert answer.ok.all()
+    assert above.max() < 1e-5

@@ -380,3 +380,15 @@ def test_sensitivity_of_a_failed_row_is_refused() -> None:
         solver.sensitivity([3.0], solver.solve([3.0]).point)
     with pytest.raises(FeasiblyError, match="directions"):
         solver.sensitivity([1.0], solver.solve([1.0]).point, np.ones((4, 1)))
+
+
+@pytest.mark.parametrize("warm", WAYS)
+def test_a_small_cost_is_as_good_as_a_large_one(warm):
+    price = np.array([3.0, 1.0, 2.0, 5.0, 4.0])
+    cheap = Problem(
+        lambda x, y: 1e-3 * jnp.sum((price + x) * y), np.zeros(5), np.ones(5),
+        equality=lambda x, y: jnp.sum(y)[None] - 1.0, box=(np.full(5, -0.1), np.full(5, 0.1)), name="cheap",
+    )  # fmt: skip
+    solver = Solver.build(cheap, SolverOptions(warm=warm))
+    for x in sample(cheap, 5, seed=0):
+        assert solver.solve(x).objective == pytest.approx(1e-3 * (price + x).min(), rel=1e-8)

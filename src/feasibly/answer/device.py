@@ -114,11 +114,11 @@ class DeviceProgram:
         self._gather = jax.jit(lambda parts, where: jax.tree.map(lambda part: part[:, where], parts))
         self._judge = jax.jit(self._judged)
 
-    def _judged(self, y: Any, equality: Any, inequality: Any) -> tuple[Any, Any]:
+    def _judged(self, y: Any, equality: Any, inequality: Any, change: Any) -> tuple[Any, Any]:
         """Rows that have converged, and by how many times their tolerance the others are off."""
         s = self._settings
         merit = jnp.maximum(equality / s.equality_tolerance, inequality / s.inequality_tolerance)
-        return jnp.isfinite(y).all(axis=0) & (merit < 1.0), merit
+        return jnp.isfinite(y).all(axis=0) & (merit < 1.0) & (change < s.settled_change), merit
 
     def _is_near(self, y: Any, mean: Any) -> Any:
         """Rows whose belief was not far off; the others are not to follow it (see `Driver.distance`)."""
@@ -175,7 +175,7 @@ class DeviceProgram:
                 self.passes.append((len(places), steps))
                 out = self._iteration.on_device(operator, *held, steps, rounds=self._settings.thorough_rounds)
                 held = (*held[:2], State(*out[:4]))
-                done, merit = (np.asarray(part) for part in self._judge(held[2].y, out[4], out[5]))
+                done, merit = (np.asarray(part) for part in self._judge(held[2].y, *out[4:7]))
                 if answers is None:
                     answers = jnp.array(held[2].y)  # its own: places are written where they stand
                 else:  # of later operators only what has converged; their other rows are no better

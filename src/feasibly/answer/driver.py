@@ -314,12 +314,14 @@ class Driver:
         )
 
     def _converged(self, state: State, residuals: Residuals, mode: Mode) -> Mask:
-        """Rows that satisfy the candidates and, in optimal mode, can gain nothing more."""
+        """Rows that satisfy the candidates and whose cost has settled; in optimal mode, that can gain nothing more."""
         s = self.settings
         done = np.isfinite(state.y).all(axis=1) & (residuals.equality < s.equality_tolerance)
         done &= residuals.inequality < s.inequality_tolerance
         if mode is Mode.OPTIMAL:
             done &= (residuals.change < s.change_tolerance) & (residuals.remaining < s.remaining_tolerance)
+        else:
+            done &= residuals.change < s.settled_change
         return np.asarray(done)
 
     # ---- row by row ------------------------------------------------------------------------------------

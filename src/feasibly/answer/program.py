@@ -16,7 +16,7 @@ import numpy as np
 from feasibly.answer.belief import mean_function
 from feasibly.answer.driver import Driver
 from feasibly.answer.operator import DenseInverse
-from feasibly.answer.step import Carry, State, make_pieces, take_step
+from feasibly.answer.step import Carry, State, make_pieces, relative_change, take_step
 from feasibly.model.belief import Model
 from feasibly.problem.errors import FeasiblyError
 
@@ -80,7 +80,8 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
                 *(jnp.where(still, old, new) for old, new in zip(carry.state, moved.state, strict=True))
             )
             if proximal:
-                rests = broken(inverse, x, carry.state.y) < 1.0
+                settled = relative_change(*moved.costs) < settings.settled_change
+                rests = (broken(inverse, x, carry.state.y) < 1.0) & settled
             else:
                 rests = _shift(carry.state, state) < settings.program_settled
             return moved._replace(state=state), still | rests
@@ -92,7 +93,7 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
         first = Carry(begin, (unknown, unknown), jnp.asarray(jnp.inf), jnp.asarray(0))
         last, settled = jax.lax.while_loop(unfinished, step, (first, done))
         off = broken(inverse, x, last.state.y)
-        return Rested(last.state, off if proximal else jnp.where(settled, off, jnp.maximum(off, 1.0)))
+        return Rested(last.state, jnp.where(settled, off, jnp.maximum(off, 1.0)))
 
     def rest(x: Any) -> Rested:
         predicted = multipliers(x)

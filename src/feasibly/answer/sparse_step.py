@@ -83,13 +83,13 @@ class SparseIteration:
             outside = ~operator.base
             lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
             cost, g, a, r = self._look(operator, x, y, nu, lam)
-            now, before = cost, costs[0]
-            if np.all(_relative(now, before) < rest) or time.monotonic() > until:
+            changed = _relative(cost, costs[0]).max()
+            if changed < rest or time.monotonic() > until:
                 break
             broken = np.maximum(
                 _worst(g) / s.equality_tolerance, _worst(np.maximum(a, 0.0)) / s.inequality_tolerance
             )
-            if proximal and np.isfinite(before).all() and np.all(broken < 1.0):
+            if proximal and changed < s.settling_change and np.all(broken < 1.0):
                 break
             costs = [cost, costs[0]]
             if proximal:

@@ -235,7 +235,8 @@ def _worst(residuals: Any) -> Any:
     return jnp.max(jnp.abs(residuals), axis=0, initial=0.0)
 
 
-def _relative(now: Any, before: Any) -> Any:
+def relative_change(now: Any, before: Any) -> Any:
+    """By which share of itself a cost has changed."""
     return jnp.abs(now - before) / jnp.maximum(jnp.abs(now), 1e-12)
 
 
@@ -271,7 +272,9 @@ def _compile(
 
         def unfinished(carry: Carry) -> Any:
             now, before = carry.costs
-            rested = jnp.all(_relative(now, before) < rest) | (proximal & (carry.broken < 1.0))
+            changed = jnp.max(relative_change(now, before))
+            settled = (carry.broken < 1.0) & (changed < settings.settling_change)
+            rested = (changed < rest) | (proximal & settled)
             return (carry.count < steps) & ~rested
 
         unknown = jnp.full(y.shape[1], jnp.inf)
@@ -280,7 +283,7 @@ def _compile(
         state = last.state
         cost, g, h = jax.lax.optimization_barrier(pieces.values(x, state.y))
         before, earlier = last.costs
-        change, previous = _relative(cost, before), _relative(before, earlier)
+        change, previous = relative_change(cost, before), relative_change(before, earlier)
         ratio = jnp.clip(change / jnp.maximum(previous, 1e-300), 0.0, settings.slowest_contraction)
         # One step alone says nothing about the next.
         remaining = jnp.where(jnp.isfinite(earlier), change * ratio / (1.0 - ratio), jnp.inf)

@@ -44,6 +44,18 @@ class Ipopt:
         self.settings = settings
         self._solvers: dict[str, Any] = {}
         self._derivatives: dict[str, Any] = {}
+        self._finer: dict[str, float] = {}
+
+    def for_costs_like(self, cost: float) -> Ipopt:
+        """The same where answers cost about that: if it is little, constraints may hold it up by less."""
+        s = self.settings
+        rows = self.model.n_inequalities + 2 * len(self.model.free)
+        least = max(s.share_held_up * abs(cost) / max(rows, 1), s.ipopt_complementarity)
+        if not 0.0 < least < self.options.tolerance:
+            return self
+        other = Ipopt(self.model, self.options, self.settings)
+        other._derivatives, other._finer = self._derivatives, {"compl_inf_tol": least}
+        return other
 
     @functools.cached_property
     def _ranges(self) -> Ranges:
@@ -89,6 +101,7 @@ class Ipopt:
                 # IPOPT widens bounds by 1e-8 unless told not to; clipping a solution back then disturbs
                 # equalities by that much times the largest admittance.
                 "bound_relax_factor": 0.0,
+                **self._finer,
                 **_own(kind, self.settings),
             }
             if not self._derivatives:

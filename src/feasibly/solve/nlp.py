@@ -77,6 +77,8 @@ class Solver:
         self._evaluate = Compiled(model.nlp)
         self._centred = False
         self.nominal = self.solve(model.nominal) if nominal is None else nominal
+        if self.nominal.outcome.ok:
+            self._ipopt = self._ipopt.for_costs_like(self.nominal.objective)
         if self.options.warm == "interior" and self.nominal.outcome.ok:
             with without_remarks():
                 self._centred = self._interior.centre(self.nominal.point)
