@@ -116,7 +116,9 @@ def test_sparse_factorisations_stay_sparse_on_the_processor():
     with double():
         found = proxy.predict(jnp.asarray(x))
     assert proxy.ladder._program is None
-    np.testing.assert_allclose(found.y, proxy.predict(x).y, atol=1e-6)
+    again = proxy.predict(x)  # knows where active sets may differ, and goes another way to the same end
+    np.testing.assert_allclose(found.objective, again.objective, rtol=1e-9)
+    np.testing.assert_allclose(found.y, again.y, atol=2e-5)
     assert not device.operators_fit(proxy.ladder.driver, 1e3)
     assert device.operators_fit(proxy.ladder.driver, 1e9)
 

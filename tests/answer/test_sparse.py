@@ -50,7 +50,7 @@ def dense_system(problem, operator):
     usual, jacobian = normals[operator.base], jacobian[:, free]
     metric = hessian[np.ix_(free, free)] + np.diag(operator.precision)
     corner = np.zeros((len(jacobian) + len(usual),) * 2)
-    corner[len(jacobian) :, len(jacobian) :] = -np.diag(operator.softness[operator.base])
+    corner[len(jacobian) :, len(jacobian) :] = -np.diag(operator.differences.softness[operator.base])
     across = np.concatenate([jacobian, usual])
     return np.block([[metric, across.T], [across, corner]]), normals
 

@@ -203,7 +203,11 @@ def _sparse(
     far = int(np.argmax(np.sum((labels.y - centre.y) ** 2, axis=1)))
     other = Centre(labels.x[far], labels.y[far], equality[far], lam[far])
     straight = linear_outputs(rowwise, start.candidates, centre, other)
-    settings = replace(start.settings, last_steps=start.settings.sparse_last_steps)
+    first, later, patient, last = start.settings.sparse_steps
+    settings = replace(
+        start.settings, first_steps=first, later_steps=(later,), optimal_steps=(later,), patient_steps=patient,
+        found_steps=(first, patient), last_steps=last,
+    )  # fmt: skip
     trust = np.where(straight, np.inf, start.trust)
     return replace(start, systems=(system,), sparse=True, trust=trust, settings=settings)
 

@@ -18,7 +18,7 @@ from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL, By, Level, Mod
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator, build_sparse_operator
 from feasibly.answer.sparse_step import SparseIteration
-from feasibly.answer.step import Iteration, Residuals, State
+from feasibly.answer.step import Iteration, Residuals, State, has_converged
 from feasibly.answer.system import Saved
 from feasibly.model.belief import Covariance
 from feasibly.problem._fixed import fixed_multipliers, own_multipliers
@@ -244,11 +244,11 @@ class Driver:
         converged = np.zeros(len(rows), dtype=bool)
         left, last = np.arange(len(rows)), None
         if level.approach and index == 0:
-            state, _ = self.iteration.run(
+            state, residuals = self.iteration.run(
                 operator, progress.x[rows], belief[rows], state, level.approach, proximal=True, rest=0.0,
                 rounds=self.settings.thorough_rounds, single=progress.single, until=progress.until,
             )  # fmt: skip
-            progress.steps[rows] += level.approach
+            progress.steps[rows] += residuals.steps
         plan = passes(self.settings, len(progress.x), level)
         usual = self._usual_passes(level)
         for number, (steps, rounds) in enumerate(plan):
@@ -265,8 +265,8 @@ class Driver:
                 proximal=level.mode is Mode.PROXIMAL, rest=self.settings.change_tolerance / 10, rounds=rounds,
                 single=progress.single, until=progress.until,
             )  # fmt: skip
-            progress.steps[rows[left]] += steps
-            done = self._converged(state, residuals, level.mode)
+            progress.steps[rows[left]] += residuals.steps
+            done = has_converged(self.settings, state.y, residuals, level.mode is Mode.PROXIMAL)
             merit = self._merit(residuals)
             stay = ~done
             # From there active sets no longer change: the rate tells from the second pass on.
@@ -312,17 +312,6 @@ class Driver:
         return np.asarray(
             (merit < s.hopeless[1]) & ((ahead < s.most_steps_ahead) | (number < s.patient_passes))
         )
-
-    def _converged(self, state: State, residuals: Residuals, mode: Mode) -> Mask:
-        """Rows that satisfy the candidates and whose cost has settled; in optimal mode, that can gain nothing more."""
-        s = self.settings
-        done = np.isfinite(state.y).all(axis=1) & (residuals.equality < s.equality_tolerance)
-        done &= residuals.inequality < s.inequality_tolerance
-        if mode is Mode.OPTIMAL:
-            done &= (residuals.change < s.change_tolerance) & (residuals.remaining < s.remaining_tolerance)
-        else:
-            done &= residuals.change < s.settled_change
-        return np.asarray(done)
 
     # ---- row by row ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from feasibly._codec import record
 from feasibly.model.settings import ComplementaritySettings
 from feasibly.solve.settings import SolverSettings
 
-METHOD_VERSION = 2
+METHOD_VERSION = 3
 """Of the method as code, where these numbers do not tell: it rises when answers, or which of them `auto` keeps, change
 by more than rounding. What was certified of earlier answers is not true of later ones."""
 
@@ -23,18 +23,19 @@ by more than rounding. What was certified of earlier answers is not true of late
     "settings",
     retired=(
         "unusual", "probe_steps", "probe_tolerance", "probe_contraction", "settling_steps", "settling_passes",
-        "confirmed_distance",
+        "confirmed_distance", "sparse_settled", "sparse_furthest", "sparse_last_steps",
     ),
     added=(
         "solver", "complementarity", "slowest_contraction", "multiplier_stationarity",
         "multiplier_feasibility", "multiplier_steps", "multiplier_hopeless", "rank_tolerance", "unchanged",
-        "sparse_regularisation", "sparse_shifts", "sparse_columns", "sparse_rounding", "sparse_looks", "sparse_settled",
-        "sparse_furthest", "later_steps", "optimal_steps", "patient_steps", "found_steps", "few_steps", "device_steps",
+        "sparse_regularisation", "sparse_shifts", "sparse_columns", "sparse_rounding", "sparse_looks",
+        "later_steps", "optimal_steps", "patient_steps", "found_steps", "few_steps", "device_steps",
         "device_draws", "program_steps", "program_settling", "program_settled", "presses", "corner", "touching",
         "active_spread", "active_share", "typical_share", "usually", "pressing_room", "good_price", "sparse_good_share",
         "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
-        "settling_change",
+        "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
+        "settled_step",
     ),
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class Settings:
     settling_change: float = 1e-4
     """The same of the step before the last, which is what an iteration knows while it runs: the next one changes less
     by far, and is looked at afterwards."""
+    settled_step: float = 1e-6
+    """Where operators are sparse, also: the last step moved no output by more than this. Outputs that hardly cost
+    anything are the last to settle, and what two calls find of them should not differ by more."""
     slowest_contraction: float = 0.999
     """The slowest contraction that is extrapolated; nearer to one, two changes say nothing about the rest."""
 
@@ -123,16 +127,17 @@ class Settings:
     """The first shift of a Hessian that does not curve upwards on the usual constraints, what it is multiplied by until
     it does, and the last; times the belief's curvature."""
     sparse_columns: int = 1024
-    """Columns of the inverse that are kept: 32 rows of case2000 need 63. Where rows need more, no set is settling."""
+    """Candidates in which rows differ from the usual active set that are kept in mind: 32 rows of case2000 need 63.
+    Where rows need more, no set is settling."""
     sparse_rounding: float = 1e-9
     """Slacks, and multipliers relative to the largest, that are not negative beyond this are not negative."""
     sparse_looks: int = 3
     """Times that a step looks for further places where a row's active set differs from the usual one."""
-    sparse_settled: int = 6
-    """Steps of a pass after which active sets hardly change, and two steps tell where the next would lead."""
-    sparse_furthest: tuple[float, float] = (-30.0, 0.9)
-    """How far a line through the last two steps is followed: onwards, and backwards. Of case2869_pegase's rows that had
-    not converged after 90 steps for contracting by 5 % each, or going back and forth, half had after 20."""
+    accelerated_from: int = 2
+    """Steps after which those of a row whose active set stands are extrapolated (`answer.acceleration`)."""
+    acceleration_depth: int = 3
+    """From so many steps before the last. Of case9241_pegase's and case10000_goc's rows that had not converged after 56
+    steps, and would not have for contracting by a tenth in each, all do, in 9 to 32; with 5 or 10 no sooner."""
 
     # ---- rounds of the complementarity problem ---------------------------------------------------------
 
@@ -161,9 +166,9 @@ class Settings:
     """Of all passes but the last over rows that start from what was found before."""
     last_steps: int = 16
     """Steps of the last pass, over the few rows that are left."""
-    sparse_last_steps: int = 64
-    """The same where operators are sparse and solving a row takes a thousand steps' time: one row in four of
-    case2869_pegase was still at 1e-6 after sixteen, halving that in each."""
+    sparse_steps: tuple[int, int, int, int] = (6, 6, 12, 24)
+    """Steps of each pass where operators are sparse. A row that has converged makes room for the next there, so that
+    passes need not be short; solving a row takes a thousand steps' time."""
     few_rows: int = 16
     """For so few rows, a program of the smallest width, a call costs more than the steps that rows at rest sit out: two
     long passes instead of many short ones (16 rows of case118: 13 ms instead of 19)."""

@@ -8,8 +8,8 @@ equalities, `P` a diagonal belief and `A_b` the normals of the candidates that a
         [ A_b     0    0    ]
 
 is factored once and solved for the residuals of many rows at a time. A row whose active set differs from the usual one
-does so in a few places: each is a column of `K^-1`, computed when it is first needed and kept (`Flips`), and what they
-have to be is a small complementarity problem of the row's own.
+does so in a few places: how they act on each other is computed when they are first met and kept (`Differences`), and
+what they have to be is a small complementarity problem of the row's own.
 """
 
 from __future__ import annotations
@@ -33,30 +33,33 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Flips:
-    """Columns of the inverse for the places where some row's active set differed from the usual one."""
+_COLUMNS = 32
+"""So many at a time: of 40,000 numbers each, that is what the caches of a processor hold."""
 
-    def __init__(self, size: int, candidates: int, most: int) -> None:
+
+class Differences:
+    """Candidates in which some row's active set differed from the usual one, and how they act on each other."""
+
+    def __init__(self, softness: Array, most: int) -> None:
         self.most = most
-        """So many columns are kept."""
-        self.place = np.full(candidates, -1)
-        """Where a candidate's column is; -1 where there is none."""
+        """So many are kept."""
+        self.softness = softness
+        """By how much a candidate, if it is usual or among them, gives way for a unit of change of its multiplier."""
+        self.place = np.full(len(softness), -1)
+        """Where a candidate stands among them; -1 for one that does not."""
         self.which: Ints = np.zeros(0, dtype=np.int64)
-        self.columns: Array = np.zeros((0, size))
-        """One after the other in memory: a row picks some."""
         self.matrix: Array = np.zeros((0, 0))
+        """How what must not be negative of each changes with a unit in each."""
 
     def forget(self) -> None:
-        """Drop all columns."""
+        """Drop all of them."""
         self.place[:] = -1
         self.which, self.matrix = self.which[:0], np.zeros((0, 0))
-        self.columns = self.columns[:0]
 
-    def add(self, which: Ints, columns: Array, matrix: Array) -> None:
-        """Those of the candidates `which` too: all `columns` there are then, and the matrix between them."""
+    def add(self, which: Ints, matrix: Array) -> None:
+        """The candidates `which` too, whose softness is known; `matrix` is that of all of them."""
         self.place[which] = len(self.which) + np.arange(len(which))
-        self.which = np.concatenate([self.which, which])
-        self.columns, self.matrix = columns, matrix
+        self.which, self.matrix = np.concatenate([self.which, which]), matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +83,11 @@ class SparseOperator:
     matrix: Any
     """The scaled system."""
     factors: Any
-    softness: Array
-    """By how much a candidate gives way for a unit of change of its multiplier."""
-    flips: Flips
+    apart: Apart
+    """The same without candidates."""
+    soft: float
+    """Softness, as a share of how far a unit of a candidate's multiplier moves it, no other being active."""
+    differences: Differences
     std: Array
 
     @property
@@ -99,40 +104,62 @@ class SparseOperator:
         """The belief's term, twice, at distances `(rows, outputs)` from its mean."""
         return np.asarray((apart[:, self.free] ** 2) @ self.precision)
 
+    def changed(self, step: Array, amounts: Array) -> Array:
+        """`step` (columns) where rows differ from the usual set by `amounts`, `(rows, known)`."""
+        used = np.flatnonzero(amounts.any(axis=0))
+        if not len(used):
+            return step
+        right = self._right(self.differences.which[used], scipy.sparse.csc_matrix(amounts[:, used].T))
+        return np.asarray(step - self.solve(right))
+
+    def _right(self, which: Ints, amounts: Any) -> Array:
+        """The right-hand sides of `K` that such amounts, a row for each of the candidates `which`, stand for."""
+        total, before = self.rows
+        inside = self.base[which]
+        right = np.zeros((total, amounts.shape[1]))
+        rows = amounts.tocsr()
+        right[: len(self.free)] = (self.transposed[:, which[~inside]] @ rows[~inside]).toarray()
+        right[before + np.cumsum(self.base)[which[inside]] - 1] = rows[inside].toarray()
+        return right
+
     def values(self, a: Array, lam: Array, step: Array) -> Array:
         """What must not be negative once `step` is taken: multipliers of the usual candidates, slacks of the others."""
-        slack = -(a + self.normals @ step[: len(self.free)]) - self.softness[:, None] * lam
+        slack = -(a + self.normals @ step[: len(self.free)]) - self.differences.softness[:, None] * lam
         slack[self.base] = lam[self.base] + step[self.rows[1] :]
         return np.asarray(slack)
 
     def know(self, which: Ints) -> None:
-        """Make sure that there are columns for the candidates `which`, as far as there is room for them."""
-        new = np.unique(which[self.flips.place[which] < 0])
+        """Make sure that the candidates `which` are among the differences, as far as there is room for them."""
+        known = self.differences
+        new = np.unique(which[known.place[which] < 0])
         if not len(new):
             return
-        if len(self.flips.which) + len(new) > self.flips.most:
-            self.flips.forget()
-            new = np.unique(which)[: self.flips.most]
-        total, before = self.rows
-        right = np.zeros((total, len(new)))
-        outside = ~self.base[new]
-        right[: len(self.free), outside] = self.transposed[:, new[outside]].toarray()
-        right[before + np.cumsum(self.base)[new[~outside]] - 1, np.flatnonzero(~outside)] = 1.0
-        columns = np.ascontiguousarray(self.solve(right).T)
-        every = np.concatenate([self.flips.which, new])
-        together = np.concatenate([self.flips.columns, columns])
-        matrix = self._across(every, together)
-        self.flips.add(new, together, matrix)
-
-    def _across(self, which: Ints, columns: Array) -> Array:
-        """How each of `values` changes with a unit in each of the columns."""
-        inside = self.base[which]
-        matrix = np.zeros((len(which), len(columns)))
-        matrix[~inside] = self.normals[which[~inside]] @ columns[:, : len(self.free)].T
-        outside = np.flatnonzero(~inside)
-        matrix[outside, outside] += self.softness[which[outside]]
-        matrix[inside] = -columns[:, self.rows[1] + np.cumsum(self.base)[which[inside]] - 1].T
-        return matrix
+        if len(known.which) + len(new) > known.most:
+            known.forget()
+            new = np.unique(which)[: known.most]
+        before, every = len(known.which), np.concatenate([known.which, new])
+        outside = new[~self.base[new]]
+        known.softness[outside] = self.soft * self.apart.spread(self.normals[outside])
+        inside = self.base[every]
+        across = np.zeros((len(every), len(new)))
+        places = self.rows[1] + np.cumsum(self.base)[every[inside]] - 1
+        for first in range(0, len(new), _COLUMNS):
+            some = new[first : first + _COLUMNS]
+            columns = self.solve(self._right(some, scipy.sparse.identity(len(some), format="csc")))
+            across[~inside, first : first + len(some)] = (
+                self.normals[every[~inside]] @ columns[: len(self.free)]
+            )
+            across[inside, first : first + len(some)] = -columns[places]
+        own = np.arange(len(new))
+        across[before + own, own] += np.where(self.base[new], 0.0, known.softness[new])
+        matrix = np.zeros((len(every), len(every)))
+        matrix[:before, :before] = known.matrix
+        matrix[:, before:] = across
+        # `K` is symmetric: so is what acts between two of a kind, and of two kinds one is the other's with its sign
+        # turned.
+        turned = np.where(inside[:before, None] == inside[before:], 1.0, -1.0)
+        matrix[before:, :before] = (turned * across[:before]).T
+        known.add(new, matrix)
 
 
 def build_sparse_operator(
@@ -177,31 +204,47 @@ def build_sparse_operator(
         if shift > last or _curves_up(matrix, jacobian.shape[0] + usual.shape[0]):
             break
         shift = max(first, factor * shift)
-    # As a share of how far a unit of their multiplier moves candidates.
-    softness = settings.complementarity.soft * spread_of(metric, jacobian, normals, regular)
+    apart = Apart(metric, jacobian, regular)
+    softness, soft = np.zeros(len(candidates)), settings.complementarity.soft
+    softness[base] = soft * apart.spread(usual)
     matrix, scale = _scaled(metric, jacobian, usual, regular, softness[base])
-    factors = scipy.sparse.linalg.splu(matrix)
+    factors = _many_at_once(scipy.sparse.linalg.splu(matrix))
     std = np.zeros(problem.n_outputs)
     std[free] = np.sqrt(variance[free])
-    flips = Flips(len(scale), len(candidates), settings.sparse_columns)
+    differences = Differences(softness, settings.sparse_columns)
     return SparseOperator(
         centre, candidates, free, np.asarray(base), normals, normals.T.tocsc(), precision, trust[free], scale, matrix,
-        factors, softness, flips, std,
+        factors, apart, soft, differences, std,
     )  # fmt: skip
 
 
-def spread_of(metric: Any, jacobian: Any, normals: Any, regularisation: float) -> Array:
-    """The diagonal of `A G A'`: how far a unit of each candidate's multiplier moves it, no other being active."""
-    matrix, scale = _scaled(metric, jacobian, normals[:0], regularisation)
-    factors = scipy.sparse.linalg.splu(matrix)
-    n = metric.shape[0]
-    found = []
-    for first in range(0, normals.shape[0], 64):
-        right = np.zeros((len(scale), min(64, normals.shape[0] - first)))
-        right[:n] = normals[first : first + 64].T.toarray()
-        columns = scale[:, None] * factors.solve(scale[:, None] * right)
-        found.append(np.sum(right * columns, axis=0))
-    return np.maximum(np.concatenate([np.zeros(0), *found]), 0.0)
+def _many_at_once(factors: Any) -> Any:
+    """The same factors for many right-hand sides at a time, where that can be compiled."""
+    try:
+        from feasibly.solve.lanes.triangular import Triangles
+
+        return Triangles(factors)
+    except (ImportError, OSError, RuntimeError):
+        return factors
+
+
+class Apart:
+    """The system of the equalities alone."""
+
+    def __init__(self, metric: Any, jacobian: Any, regularisation: float) -> None:
+        matrix, self._scale = _scaled(metric, jacobian, jacobian[:0], regularisation)
+        self._factors, self._free = _many_at_once(scipy.sparse.linalg.splu(matrix)), metric.shape[0]
+
+    def spread(self, normals: Any) -> Array:
+        """The diagonal of `A G A'`: how far a unit of each multiplier moves its constraint, no other being active."""
+        found = np.zeros(normals.shape[0])
+        for first in range(0, len(found), _COLUMNS):
+            some = normals[first : first + _COLUMNS].T
+            right = np.zeros((len(self._scale), some.shape[1]))
+            right[: self._free] = some.toarray()
+            columns = self._scale[:, None] * self._factors.solve(self._scale[:, None] * right)
+            found[first : first + _COLUMNS] = np.sum(right * columns, axis=0)
+        return np.maximum(found, 0.0)
 
 
 def _scaled(

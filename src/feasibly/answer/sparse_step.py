@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.acceleration import Acceleration
 from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
-from feasibly.answer.step import Residuals, State
+from feasibly.answer.step import Residuals, State, has_converged
 from feasibly.arrays import padded
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -24,15 +25,18 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-WIDTHS = (1, 8, 32)
-"""Batch sizes that are compiled. Wider ones gain nothing: the factors, not the calls, take the time."""
+BATCH = 32
+"""Rows that are solved for at a time: factors are read once for all of them."""
+WIDTHS = (1, 2)
+"""Rows whose residuals are computed at a time, as compiled. Whatever is computed of a row on the way fits into a core's
+own cache then: with 32, case9241_pegase takes five times as long a row, and case2000_goc no less."""
 
 
 class SparseIteration:
     """Steps for one problem and its candidates; operators come and go as arguments."""
 
     def __init__(self, problem: Problem, candidates: Candidates, settings: Settings) -> None:
-        self._problem, self._candidates, self._settings = problem, candidates, settings
+        self._candidates, self._settings = candidates, settings
         self._residuals = _compile(problem, candidates)
         self._floor, self._ceiling = problem.lower[candidates.lower], problem.upper[candidates.upper]
 
@@ -50,184 +54,262 @@ class SparseIteration:
         single: bool = False,
         until: float = np.inf,
     ) -> tuple[State, Residuals]:
-        """As `Iteration.run`, which see; no further step is begun after `until`."""
-        parts = [
-            self._batch(
-                operator, x[rows], mean[rows], state.take(rows), steps, proximal, rest, sum(rounds), until
-            )
-            for rows in (slice(first, first + WIDTHS[-1]) for first in range(0, len(x), WIDTHS[-1]))
-        ]
-        states, residuals = zip(*parts, strict=True)
-        return (
-            State(*(np.concatenate(part) for part in zip(*states, strict=True))),
-            Residuals(*(np.concatenate(part) for part in zip(*residuals, strict=True))),
-        )
+        """As `Iteration.run`, which see; a row that has converged makes room for the next.
 
-    def _batch(
-        self,
-        operator: SparseOperator,
-        x: Array,
-        mean: Array,
-        state: State,
-        steps: int,
-        proximal: bool,
-        rest: float,
-        rounds: int,
-        until: float,
-    ) -> tuple[State, Residuals]:
-        s, free = self._settings, operator.free
-        y, nu, lam, active = (np.array(part) for part in state)
-        costs = [np.full(len(x), np.inf)] * 2
-        before_last: tuple[list[Array], list[Array]] | None = None
-        for number in range(steps):
-            outside = ~operator.base
-            lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
-            cost, g, a, r = self._look(operator, x, y, nu, lam)
-            changed = _relative(cost, costs[0]).max()
-            if changed < rest or time.monotonic() > until:
-                break
-            broken = np.maximum(
-                _worst(g) / s.equality_tolerance, _worst(np.maximum(a, 0.0)) / s.inequality_tolerance
-            )
-            if proximal and changed < s.settling_change and np.all(broken < 1.0):
-                break
-            costs = [cost, costs[0]]
-            if proximal:
-                r = r + operator.precision * (y - mean)[:, free]
-            step, found, active = self._solve(operator, g, a, r, lam, active, rounds)
-            d = step[: len(free)].T
-            share = 1.0 / np.maximum(np.max(np.abs(d) / operator.trust, axis=1), 1.0)[:, None]
-            point = [y[:, free], nu, lam]
-            moves = [share * d, share * step[len(free) : operator.rows[1]].T, share * (found - lam)]
-            further = moves
-            if number >= s.sparse_settled:
-                further = _extrapolated(point, moves, before_last, operator.precision, s.sparse_furthest)
-            before_last = point, moves
-            y[:, free], nu, lam = (part + move for part, move in zip(point, further, strict=True))
-            lam = np.maximum(lam, 0.0)
-        cost, g, a, _ = self._look(operator, x, y, nu, lam)
-        change, previous = _relative(cost, costs[0]), _relative(costs[0], costs[1])
-        ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, s.slowest_contraction)
-        remaining = np.where(np.isfinite(costs[1]), change * ratio / (1.0 - ratio), np.inf)
-        return State(y, nu, lam, active), Residuals(_worst(g), _worst(np.maximum(a, 0.0)), change, remaining)
+        No further step is begun after `until`.
+        """
+        batch = _Batch(operator, self._settings, x, mean, state, proximal, rest=proximal or rest > 0.0)
+        coming = np.arange(len(batch))
+        while len(batch):
+            self._look(operator, batch, coming)
+            coming = batch.judge(steps if time.monotonic() <= until else 0)
+            if len(coming) or not len(batch):
+                continue
+            batch.move(*self._solve(operator, batch, sum(rounds)))
+            coming = np.arange(len(batch))
+        return batch.state, batch.residuals
 
-    def _look(
-        self, operator: SparseOperator, x: Array, y: Array, nu: Array, lam: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        """Costs, equalities, candidates as `<= 0`, and gradients of the Lagrangian over the free outputs."""
+    def _look(self, operator: SparseOperator, batch: _Batch, places: Ints) -> None:
+        """What is seen of the rows at these places of a batch."""
         c = self._candidates
+        x, y, nu, lam = (part[places] for part in (batch.x, batch.y, batch.nu, batch.lam))
         at_lower, at_upper, pressing = c.split(lam, axis=1)
-        width = next(w for w in WIDTHS if w >= len(x))
+        width = WIDTHS[min(len(x), len(WIDTHS)) - 1]
         with double():
-            parts = self._residuals(*(padded(part, width) for part in (x, y, nu, pressing)))
-        cost, g, h, slope = (np.asarray(part)[: len(x)] for part in parts)
-        a = np.concatenate(in_order(self._floor - y[:, c.lower], y[:, c.upper] - self._ceiling, h), axis=1)
-        slope = np.array(slope)
-        slope[:, c.lower] -= at_lower
-        slope[:, c.upper] += at_upper
-        return cost, g, a, slope[:, operator.free]
+            for first in range(0, len(x), width):
+                some = slice(first, first + width)
+                parts = self._residuals(*(padded(part[some], width) for part in (x, y, nu, pressing)))
+                own = places[some]
+                cost, g, h, slope = (np.asarray(part)[: len(own)] for part in parts)
+                slope = slope.copy()
+                slope[:, c.lower] -= at_lower[some]
+                slope[:, c.upper] += at_upper[some]
+                batch.cost[own], batch.g[own], batch.r[own] = cost, g, slope[:, operator.free]
+                batch.a[own] = np.concatenate(
+                    in_order(self._floor - y[some, c.lower], y[some, c.upper] - self._ceiling, h), axis=1
+                )
 
-    def _solve(
-        self, operator: SparseOperator, g: Array, a: Array, r: Array, lam: Array, active: Mask, rounds: int
-    ) -> tuple[Array, Array, Mask]:
+    def _solve(self, operator: SparseOperator, batch: _Batch, rounds: int) -> tuple[Array, Array, Mask]:
         """The step of each row (columns), the candidates' new multipliers and their active set."""
-        base = operator.base
-        # Multipliers of unusual candidates come back with the flips.
+        base, a, lam, settings = operator.base, batch.a, batch.lam, self._settings
+        # Multipliers of unusual candidates come back where rows differ.
         unusual = np.where(base, 0.0, lam)
-        r = r - np.asarray(operator.transposed @ unusual.T).T
-        right = -np.concatenate([r.T, g.T, a.T[base]])
-        step = operator.solve(right)
-        flipped = active != base
+        r = batch.pulled() - np.asarray(operator.transposed @ unusual.T).T
+        step = operator.solve(-np.concatenate([r.T, batch.g.T, a.T[base]]))
+        differs = batch.active != base
         first = operator.values(a.T, lam.T, step).T
         # Multipliers are prices, slacks are not: each has its own idea of nothing.
         prices = np.abs(first[:, base]).max(axis=1, initial=0.0)[:, None]
-        nothing = self._settings.sparse_rounding * np.where(base, 1.0 + prices, 1.0)
-        for _ in range(self._settings.sparse_looks):
-            amounts = np.zeros_like(lam)
-            operator.know(np.flatnonzero(flipped.any(axis=0)))
-            known = operator.flips.which
-            flipped &= operator.flips.place >= 0
-            small, flipped[:, known] = settle(
-                operator.flips.matrix, first[:, known], flipped[:, known], rounds, self._settings
+        nothing = settings.sparse_rounding * np.where(base, 1.0 + prices, 1.0)
+        for _ in range(settings.sparse_looks):
+            operator.know(np.flatnonzero(differs.any(axis=0)))
+            known = operator.differences.which
+            differs &= operator.differences.place >= 0
+            small, differs[:, known] = settle(
+                operator.differences.matrix, first[:, known], differs[:, known], rounds, settings
             )
-            amounts[:, known] = small
-            used = np.flatnonzero(small.any(axis=0))
-            moved = step - (small[:, used] @ operator.flips.columns[used]).T
-            values = operator.values(a.T, lam.T, moved).T + operator.softness * amounts
-            missed = (values < -nothing) & ~flipped
+            moved = operator.changed(step, small)
+            values = operator.values(a.T, lam.T, moved).T
+            values[:, known] += operator.differences.softness[known] * small
+            missed = (values < -nothing) & ~differs
             missed[:, known] = False
             if not missed.any():
                 break
-            flipped |= missed
-        found = np.where(base, np.where(flipped, 0.0, values), np.where(flipped, amounts, 0.0))
-        return moved, np.maximum(found, 0.0), flipped != base
+            for kind in (base, ~base):
+                differs[:, kind] |= missed[:, kind] & _worst_of(
+                    np.where(missed[:, kind], values[:, kind], 0.0), settings
+                )
+        amounts = np.zeros_like(lam)
+        amounts[:, known] = small
+        found = np.where(base, np.where(differs, 0.0, values), np.where(differs, amounts, 0.0))
+        return moved, np.maximum(found, 0.0), differs != base
 
 
-def _extrapolated(
-    point: list[Array],
-    moves: list[Array],
-    earlier: tuple[list[Array], list[Array]] | None,
-    weight: Array,
-    furthest: tuple[float, float],
-) -> list[Array]:
-    """The moves to where this step and the last one, taken as a line, point: Anderson's acceleration of depth one.
+class _Batch:
+    """The rows at work, at most `BATCH` of all of them; the place of one that leaves is taken by the next.
 
-    Two steps that go back and forth end in their middle, and a slow one goes on to where it leads. `weight` measures
-    the first part, by which the others follow.
+    Attributes:
+        x, mean, y, nu, lam, active: of the rows at work.
+        cost, g, a, r: what was last seen of them: costs, equalities, candidates as `<= 0`, and gradients of the
+            Lagrangian over the free outputs.
+        state, residuals: of all rows; those at work are not in them yet.
     """
-    if earlier is None:
-        return moves
-    turned = moves[0] - earlier[1][0]
-    along = np.sum(moves[0] * turned * weight, axis=1) / np.maximum(
-        np.sum(turned**2 * weight, axis=1), 1e-300
-    )
-    along = np.clip(along, *furthest)[:, None]
-    return [
-        move - along * ((now - then) + (move - last))
-        for now, move, then, last in zip(point, moves, *earlier, strict=True)
-    ]
+
+    def __init__(
+        self,
+        operator: SparseOperator,
+        settings: Settings,
+        x: Array,
+        mean: Array,
+        state: State,
+        proximal: bool,
+        rest: bool,
+    ) -> None:
+        self._operator, self._settings, self._proximal, self._rest = operator, settings, proximal, rest
+        self._given = x, mean, *(np.asarray(part) for part in state)
+        self.state = State(*(np.array(part) for part in state))
+        equality, inequality, change, remaining = np.full((4, len(x)), np.inf)
+        self.residuals = Residuals(equality, inequality, change, remaining, np.zeros(len(x), dtype=np.int64))
+        self._rows = np.arange(min(len(x), BATCH))
+        self._next = count = len(self._rows)
+        self.x, self.mean, self.y, self.nu, self.lam, self.active = (
+            np.array(part[self._rows]) for part in self._given
+        )
+        self.cost, self.g, self.a = np.empty(count), np.empty_like(self.nu), np.empty_like(self.lam)
+        self.r = np.empty((count, len(operator.free)))
+        self._costs = np.full((2, count), np.inf)
+        self._taken = np.zeros(count, dtype=np.int64)
+        self._moved = np.full(count, np.inf)
+        """How far the last step moved each row, in its free outputs."""
+        self._last = np.zeros(count, dtype=bool)
+        """Rows that leave after one more step: answers are then the same to a digit more, whatever else was known."""
+        self._acceleration = Acceleration(
+            settings.acceleration_depth, 1.0 / np.maximum(operator.trust, 1e-300) ** 2
+        )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def pulled(self) -> Array:
+        """The gradients, with the belief's pull where it has one."""
+        if not self._proximal:
+            return self.r
+        return self.r + self._operator.precision * (self.y - self.mean)[:, self._operator.free]
+
+    def judge(self, most: int) -> Ints:
+        """Look at how rows stand: those that have converged take one more step, others that have taken `most` leave.
+
+        Returned are the places that further rows have taken.
+        """
+        s = self._settings
+        change, previous = _relative(self.cost, self._costs[0]), _relative(*self._costs)
+        ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, s.slowest_contraction)
+        remaining = np.where(np.isfinite(self._costs[1]), change * ratio / (1.0 - ratio), np.inf)
+        seen = Residuals(_worst(self.g), _worst(np.maximum(self.a, 0.0)), change, remaining, self._taken)
+        done = has_converged(s, self.y, seen, self._proximal) & self._rest & (self._moved < s.settled_step)
+        self._last = done & (most > 0)
+        for whole, part in zip(self.residuals, seen, strict=True):
+            whole[self._rows] = part
+        return self._leave(np.flatnonzero(~self._last & (self._taken >= most)))
+
+    def _leave(self, leaving: Ints) -> Ints:
+        """Let rows go; the places that further ones have taken."""
+        if not len(leaving):
+            return leaving
+        for whole, part in zip(self.state, (self.y, self.nu, self.lam, self.active), strict=True):
+            whole[self._rows[leaving]] = part[leaving]
+        coming = np.arange(self._next, min(self._next + len(leaving), len(self.state.y)))
+        self._next += len(coming)
+        places = leaving[: len(coming)]
+        working = self.x, self.mean, self.y, self.nu, self.lam, self.active
+        for part, given in zip(working, self._given, strict=True):
+            part[places] = given[coming]
+        self._rows[places], self._taken[places], self._costs[:, places] = coming, 0, np.inf
+        self._last[places], self._moved[places] = False, np.inf
+        self._acceleration.forget(places)
+        if len(leaving) > len(coming):
+            self._keep(np.setdiff1d(np.arange(len(self._rows)), leaving[len(coming) :]))
+            places = np.flatnonzero(np.isin(self._rows, coming))
+        return places
+
+    def _keep(self, places: Ints) -> None:
+        for name in (
+            "x",
+            "mean",
+            "y",
+            "nu",
+            "lam",
+            "active",
+            "cost",
+            "g",
+            "a",
+            "r",
+            "_rows",
+            "_taken",
+            "_last",
+            "_moved",
+        ):
+            setattr(self, name, getattr(self, name)[places])
+        self._costs = self._costs[:, places]
+        self._acceleration.keep(places)
+
+    def move(self, step: Array, found: Array, active: Mask) -> None:
+        """Take the steps (columns) that lead to these multipliers and this active set; rows that had converged leave.
+
+        Where those end up is not looked at again: a step contracts.
+        """
+        operator, free = self._operator, self._operator.free
+        d = step[: len(free)].T
+        share = self._share(d)
+        point = [self.y[:, free], self.nu, self.lam]
+        moves = [share * d, share * step[len(free) : operator.rows[1]].T, share * (found - self.lam)]
+        afresh = (active != self.active).any(axis=1) | (share[:, 0] < 1.0)
+        afresh |= self._taken < self._settings.accelerated_from
+        further = self._acceleration(point, moves, afresh)
+        share = self._share(further[0])
+        self.y[:, free] = point[0] + share * further[0]
+        self.nu = point[1] + share * further[1]
+        lam = np.maximum(point[2] + share * further[2], 0.0)
+        outside = ~operator.base
+        lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
+        self.lam, self.active = lam, active
+        self._costs = np.stack([self.cost, self._costs[0]])
+        self._taken, self._moved = self._taken + 1, np.abs(moves[0]).max(axis=1, initial=0.0)
+        self._leave(np.flatnonzero(self._last))
+
+    def _share(self, d: Array) -> Array:
+        """How much of a step over the free outputs is within what frozen derivatives are trusted with."""
+        return np.asarray(1.0 / np.maximum(np.max(np.abs(d) / self._operator.trust, axis=1), 1.0)[:, None])
 
 
-def settle(matrix: Array, first: Array, flipped: Mask, rounds: int, settings: Settings) -> tuple[Array, Mask]:
-    """What flips have to be, row by row: `(rows, known)` amounts and which are flipped.
+def settle(matrix: Array, first: Array, differs: Mask, rounds: int, settings: Settings) -> tuple[Array, Mask]:
+    """By how much rows differ from the usual active set: `(rows, known)` amounts, and where they do.
 
-    `first + matrix @ amounts` must not be negative where nothing is flipped and is zero where something is, and amounts
-    are not negative either. Every wrong sign is flipped, and from where that goes round in circles the last one alone.
+    `first + matrix @ amounts` must not be negative where a row does not differ and is zero where it does, and amounts
+    are not negative either. The worst of the wrong signs are changed, and from where that goes round in circles the
+    last one alone.
     """
     rows, size = first.shape
     if not size:
-        return np.zeros((rows, 0)), flipped
+        return np.zeros((rows, 0)), differs
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(matrix)), 1e-300))
     scaled = matrix * scale[:, None] * scale
     start = first * scale
     tolerance = settings.sparse_rounding * (1.0 + np.max(np.abs(start), axis=1, keepdims=True))
     patient, hard = settings.complementarity.patience, settings.complementarity.hard
     fewest, patience = np.full(rows, size + 1), np.full(rows, patient)
-    flipped, amounts = flipped.copy(), np.zeros((rows, size))
+    differs, amounts = differs.copy(), np.zeros((rows, size))
     left = np.arange(rows)
     for _ in range(max(rounds, 1)):
-        here = flipped[left]
+        here = differs[left]
         amounts[left] = tried = _amounts(scaled, start[left], here, hard)
-        wrong = np.where(here, tried, start[left] + tried @ scaled.T) < -tolerance[left]
+        value = np.where(here, tried, start[left] + tried @ scaled.T)
+        wrong = value < -tolerance[left]
         count = wrong.sum(axis=1)
+        wrong &= _worst_of(value, settings)
         left, wrong, count = left[count > 0], wrong[count > 0], count[count > 0]
         if not len(left):
-            return amounts * scale, flipped
+            return amounts * scale, differs
         patience[left] = np.where(count < fewest[left], patient, patience[left] - 1)
         fewest[left] = np.minimum(fewest[left], count)
         last = np.arange(size) == np.max(np.where(wrong, np.arange(size), -1), axis=1, keepdims=True)
-        flipped[left] ^= np.where((patience[left] >= 0)[:, None], wrong, wrong & last)
-    amounts[left] = _amounts(scaled, start[left], flipped[left], hard)
-    return amounts * scale, flipped
+        differs[left] ^= np.where((patience[left] >= 0)[:, None], wrong, wrong & last)
+    amounts[left] = _amounts(scaled, start[left], differs[left], hard)
+    return amounts * scale, differs
 
 
-def _amounts(matrix: Array, start: Array, flipped: Mask, hard: float) -> Array:
-    most = int(flipped.sum(axis=1).max())
+def _worst_of(value: Array, settings: Settings) -> Mask:
+    """What is nearly as negative as anything in its row: most of the rest is negative because of it."""
+    return np.asarray(value <= settings.complementarity.worst * value.min(axis=1, keepdims=True, initial=0.0))
+
+
+def _amounts(matrix: Array, start: Array, differs: Mask, hard: float) -> Array:
+    most = int(differs.sum(axis=1).max())
     amounts = np.zeros_like(start)
     if not most:
         return amounts
-    where = np.argsort(~flipped, axis=1, kind="stable")[:, :most]
-    valid = np.take_along_axis(flipped, where, axis=1)
+    where = np.argsort(~differs, axis=1, kind="stable")[:, :most]
+    valid = np.take_along_axis(differs, where, axis=1)
     both = valid[:, :, None] & valid[:, None, :]
     chosen = matrix[where[:, :, None], where[:, None, :]] + hard * np.eye(most)
     small = np.where(both, chosen, np.eye(most))

@@ -54,6 +54,18 @@ class Residuals(NamedTuple):
     """By which share of itself the cost changed in the last step."""
     remaining: Array
     """By which share all further steps would change it, extrapolated from the last two changes."""
+    steps: NDArray[np.int64]
+    """How many were taken."""
+
+
+def has_converged(settings: Settings, y: Array, seen: Residuals, proximal: bool) -> NDArray[np.bool_]:
+    """Rows that satisfy the candidates and whose cost has settled; in optimal mode, that can gain nothing more."""
+    s = settings
+    done = np.isfinite(y).all(axis=1) & (seen.equality < s.equality_tolerance)
+    done &= seen.inequality < s.inequality_tolerance
+    if proximal:
+        return np.asarray(done & (seen.change < s.settled_change))
+    return np.asarray(done & (seen.change < s.change_tolerance) & (seen.remaining < s.remaining_tolerance))
 
 
 class Carry(NamedTuple):
@@ -288,6 +300,6 @@ def _compile(
         # One step alone says nothing about the next.
         remaining = jnp.where(jnp.isfinite(earlier), change * ratio / (1.0 - ratio), jnp.inf)
         worst = _worst(jnp.maximum(pieces.violations(inverse, x, state.y, h), 0.0))
-        return (*state, _worst(g), worst, change, remaining)
+        return (*state, _worst(g), worst, change, remaining, jnp.full(y.shape[1], last.count))
 
     return run

@@ -42,6 +42,8 @@ class Finish:
     iterations: int
     feasibility: float = 0.0
     """The largest violation, in scaled units, that was left when it was last looked at."""
+    stood: int = 0
+    """How many attempts ended at a least infeasible point, two of them at the same (see `lanes.run`)."""
 
 
 class Interior:
@@ -76,22 +78,44 @@ class Interior:
             self.held_up = s.central * s.share_held_up * cost
             barrier = s.share_held_up * cost / self._newton.rows
             self.barrier = float(np.clip(barrier, s.smallest_barrier, s.least_barrier))
+        self.centres = self._climb(state) or self._descend(start)
+        return bool(self.centres)
+
+    def _climb(self, state: State | None) -> list[State]:
+        """The centres found from the nominal solution upwards, as far as that leads."""
+        s, found = self.settings, []
         barrier = s.centres[0]
-        self.centres = []
         while barrier <= s.centres[-1] and state is not None:
             state = self._approach(state, barrier)
             if state is not None and barrier in s.centres:
-                self.centres.append(state)
+                found.append(state)
             wider = [centre for centre in s.centres if centre > barrier]
             barrier = min([s.climb * barrier, *wider]) if wider else np.inf
-        return bool(self.centres)
+        return found
+
+    def _descend(self, start: Point) -> list[State]:
+        """The same from above: of 70,000 outputs some are at their bounds, and lead nowhere upwards.
+
+        It begins well inside of everything, as central as that is, near the nominal solution.
+        """
+        s, found = self.settings, []
+        barrier = s.centres[-1]
+        begun = self.begin(self.model.nominal, start, s.elastic_inside)
+        state: State | None = State(begun.y, begun.nu, begun.s, barrier / begun.s)
+        while barrier >= s.centres[0] and state is not None:
+            state = self._approach(state, barrier)
+            if state is not None and barrier in s.centres:
+                found.append(state)
+            lower = [centre for centre in s.centres if centre < barrier]
+            barrier = max([barrier / s.climb, *lower]) if lower else -np.inf
+        return found[::-1]
 
     def _approach(self, state: State, barrier: float) -> State | None:
         """The point of the nominal input's central path with this barrier, or `None`."""
         s = self.settings
         for _ in range(s.most_iterations):
             *values, info, _ = self._move(state, self.model.nominal, barrier, s.careful)
-            if not max(info) < s.runaway:
+            if not np.max(info) < s.runaway:
                 return None
             if max(info[:2]) <= s.nearly and barrier / s.central <= info[3] <= s.central * barrier:
                 return state
@@ -127,14 +151,31 @@ class Interior:
             return self._iterate(x, self.begin(x, start, inside), s.warm if inside is None else s.careful)
         if not self.centres:
             raise ValueError("there is no centre to start from")
-        count = 0
-        first = s.hasty if len(self.model.free) < s.large_from else s.large
-        for centre, manner in ((self.centres[0], first), (self.centres[-1], s.careful)):
-            finish = self._iterate(x, centre, manner)
-            count += finish.iterations
-            if finish.converged:
-                break
-        return Finish(finish.state, finish.converged, count, finish.feasibility)
+        near, wide = self.centres[0], self.centres[-1]
+        if len(self.model.free) < s.large_from:
+            attempts = [self._iterate(x, near, s.hasty)]
+        else:
+            # One that ended at a saddle ends at a minimum beside it, and careful steps get stuck at once (see `ways`).
+            attempts = [self._iterate(x, near, s.large)]
+            if not attempts[-1].converged:
+                attempts.append(self._iterate(x, wide, s.large, guarded=not attempts[-1].stood))
+            if not attempts[-1].converged and sum(attempt.stood for attempt in attempts) == 1:
+                attempts.append(self._iterate(x, self._from_afar(x), s.large))
+        off = [attempt.feasibility for attempt in attempts if attempt.stood]
+        same = len(off) == 2 and abs(off[1] - off[0]) <= s.standing_apart * off[0]
+        if not attempts[-1].converged and not same:
+            attempts.append(self._iterate(x, wide, s.careful))
+        last = attempts[-1]
+        count = sum(attempt.iterations for attempt in attempts)
+        return Finish(last.state, last.converged, count, last.feasibility, 2 if same else len(off[:1]))
+
+    def _from_afar(self, x: Array) -> State:
+        """An interior point near the problem's first guess, with multipliers that make it central."""
+        model, s = self.model, self.settings
+        n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
+        guess = Point.of(model.start, np.zeros(ne), np.zeros(ni), np.zeros(n), np.zeros(n))
+        state = self.begin(x, guess, s.elastic_inside)
+        return State(state.y, state.nu, state.s, s.centres[-1] / state.s)
 
     def solve_guarded(self, x: Array) -> Finish:
         """Iterate from the widest centre with a Hessian that is made to curve upwards in every step."""
@@ -142,8 +183,10 @@ class Interior:
 
     def _iterate(self, x: Array, state: State, manner: Manner, guarded: bool = False) -> Finish:
         s = self.settings
-        nearly, short, matrix, shift, violation = False, 0, None, 0.0, np.inf
+        nearly, short, settled, matrix, shift, violation = False, 0, 0, None, 0.0, np.inf
         acceptable: Finish | None = None
+        turned: State | None = None
+        still, before = 0, np.inf
         for iteration in range(s.most_iterations):
             if nearly:
                 (errors,) = self._check(state.y, state.nu, state.s, state.z, x)
@@ -159,21 +202,53 @@ class Interior:
                     if self._curves_up(shifted):
                         break
                     shift *= factor
-            if not max(info[:6]) < s.runaway:  # NaN included
+            if not np.max(info[:6]) < s.runaway:  # NaN included
                 break
+            if not np.isfinite(values[0]).all():  # a pivot was zero: stiff entries drowned it
+                if manner is not s.large:
+                    break
+                manner = s.finishing
+                continue
             error, steps, violation = max(info[:3]), info[4:6], float(info[1])
+            held_up = state.s @ state.z > self.held_up
             if error <= self.tolerance:
                 acceptable = Finish(state, self._curves_up(matrix), iteration)
-                if state.s @ state.z <= self.held_up:
+                if not held_up:
                     return acceptable
+            # Of large multipliers rounding leaves more than the tolerance, for ever.
+            good = max(info[1:3]) <= self.tolerance and info[0] <= s.settled_error and not held_up
+            settled = settled + 1 if good else 0
+            if settled == s.settled:
+                return Finish(state, self._curves_up(matrix), iteration)
             nearly = error <= s.nearly
-            if manner is s.large and info[1] <= s.nearly and info[3] <= s.central * self.barrier:
-                manner = s.finishing
+            if (
+                manner is s.large
+                and not turned
+                and info[1] <= s.nearly
+                and info[3] <= s.central * self.barrier
+            ):
+                manner, turned = s.finishing, state
+                continue
+            still = still + 1 if self._stands(info, before) else 0
+            if still == s.standing:
+                return Finish(state, False, iteration, violation, stood=1)
+            before = violation
             short = short + 1 if min(steps) < manner.short else 0
             if short == manner.most:
-                break
+                if manner is not s.finishing or turned is None:
+                    break
+                # Where a cap on stiff entries leaves no way, it goes on without from where that began.
+                manner, state, short = s.large, turned, 0
+                continue
             state = State(*values)
         return acceptable or Finish(state, False, iteration, violation)
+
+    def _stands(self, info: Array, before: float) -> bool:
+        """Whether a whole step leaves what constraints are off by as it was, and there are many of them."""
+        s = self.settings
+        if len(self.model.free) < s.large_from or info[1] < s.clearly:
+            return False
+        return bool(min(info[4:6]) >= s.whole_step and abs(info[1] - before) <= s.standing_change * info[1])
 
     def _move(
         self, state: State, x: Array, barrier: float, manner: Manner, shift: float = 0.0

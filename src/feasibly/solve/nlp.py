@@ -245,7 +245,9 @@ class Solver:
                 if finish.feasibility > self.settings.far and starts:
                     checked.append(self._feasibility.is_infeasible(x, starts[0]))
             if self._centred and not any(checked):
-                yield self._attempted(x, self._interior.solve(x))
+                finish = self._interior.solve(x)
+                yield self._attempted(x, finish)
+                checked = [True] * finish.stood or checked
         elif way != "interior":
             given += [nominal] if way == "ipopt" and nominal is not None else []
             for point in given:

@@ -49,13 +49,24 @@ class Manner:
 
 _HASTY = Manner(bold=True, regularisation=1e-10, stiffest=1e30, refined_below=0.0, short=5e-2, most=2)
 _LARGE = replace(_HASTY, short=1e-2, most=3)
-_FINISHING = replace(_LARGE, stiffest=1e8, refined_below=1e-4)
+_FINISHING = replace(_LARGE, regularisation=1e-7, stiffest=1e8, refined_below=1e-4)
 _CAREFUL = Manner(bold=False, regularisation=1e-7, stiffest=1e8, refined_below=1e-4, short=1e-3, most=3)
 _WARM = replace(_CAREFUL, short=5e-2)
 _ELASTIC = replace(_CAREFUL, refined_below=1e-2, short=1e-5, most=8)
 
 
-@record("solver-settings", added=("firmly", "firm_error", "ipopt_complementarity"))
+@record(
+    "solver-settings",
+    added=(
+        "firmly",
+        "firm_error",
+        "ipopt_complementarity",
+        "standing",
+        "whole_step",
+        "standing_change",
+        "standing_apart",
+    ),
+)
 @dataclass(frozen=True)
 class SolverSettings:
     """How rows are solved on their own systems: the interior-point method, one row at a time and many, and IPOPT.
@@ -180,7 +191,7 @@ class SolverSettings:
 
     # ---- many rows at once -------------------------------------------------------------------------------
 
-    most_free: int = 12_000
+    most_free: int = 80_000
     """Free outputs up to which rows are solved many at once."""
     ready_seconds: float = 1e-5
     """What making ready for that takes, for every operation of the derivatives: 0.7 s on 118 buses."""
@@ -200,6 +211,15 @@ class SolverSettings:
     iterations, has as much of it as rounding allows:"""
     settled_error: float = 1e-6
     """on 89_pegase, with multipliers of 8,000, that is 1e-7 for one row in ten, and IPOPT ends there too."""
+    standing: int = 5
+    """So many whole steps in a row that leave what constraints are off by as it was: there is nothing less infeasible
+    near."""
+    whole_step: float = 0.9
+    """A step so long is a whole one there."""
+    standing_change: float = 1e-2
+    """What it is off by may change by that share of it."""
+    standing_apart: float = 0.1
+    """And what two ways end with may differ by that share."""
     flat: float = 1e-5
     """Curvature that may be missing, in scaled units: gradients are at most 100 there."""
     lane_shifts: tuple[float, float, float] = (1e-6, 10.0, 1e8)

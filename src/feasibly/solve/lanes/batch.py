@@ -137,10 +137,15 @@ class Batch:
             self._rules[way] = self._ruled(way)
         return self._rules[way]
 
+    @property
+    def large(self) -> bool:
+        """Whether there are so many outputs that one of their bounds is always near."""
+        return len(self._model.free) >= self.settings.large_from
+
     def _ruled(self, way: Way) -> Rules:
         s, interior = self.settings, self._interior
         own = float(way.elastic), self.weight(way), 0.0 if way.costs else s.pull
-        large = way.manner == "hasty" and len(self._model.free) >= s.large_from
+        large = way.manner == "hasty" and self.large
         manner: Manner = s.large if large else getattr(s, way.manner)
         tolerances, barrier, held_up = (interior.tolerance,) * 3, interior.barrier, interior.held_up
         if way.firm:
@@ -158,6 +163,7 @@ class Batch:
                 manner.short, manner.most, s.elastic_iterations if way.elastic else s.most_iterations,
                 s.elastic_settled if way.elastic else s.settled,
             ]),
+            finishing=np.array([*s.finishing.settings(barrier), *own]) if large else None,
         )  # fmt: skip
 
     def weight(self, way: Way) -> float:

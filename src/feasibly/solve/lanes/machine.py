@@ -103,6 +103,9 @@ class Machine:
         """`(columns, targets, size, values, inverses)`: see `factors.Factors`."""
         self.substitute = self._function("substitute", 6)
         """`(columns, rows, size, values, inverses, right-hand side)`, which the solution replaces."""
+        self.forward = self._function("forward", 5)
+        self.backward = self._function("backward", 6)
+        """`(columns, rows, size, values, [inverses,] right-hand side)`: see `triangular.Triangles`."""
 
     def _function(self, name: str, arguments: int) -> Callable[..., None]:
         kind = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * arguments))
@@ -133,6 +136,8 @@ class _Module:
         self._run()
         self._factor()
         self._substitute()
+        self._forward()
+        self._backward()
 
     def text(self) -> str:
         return str(self.module)
@@ -346,6 +351,54 @@ class _Module:
                 self._store(b, now, total, _LONG(0))
             self._store(b, self._load(b, total, _LONG(0)), right, column)
         b.ret_void()
+
+    # ---- factors that all lanes share ------------------------------------------------------------------
+
+    def _forward(self) -> None:
+        """`L^-1` times a right-hand side, `L` with ones on its diagonal that are left out, column after column."""
+        words, numbers, vectors = _INT.as_pointer(), _DOUBLE.as_pointer(), self._vector.as_pointer()
+        function, (columns, rows, size, values, right) = self._begin(
+            "forward", words, words, _LONG, numbers, vectors
+        )
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        with _loop(b, _LONG(0), size) as column:
+            self._take_off(b, columns, rows, values, right, column, self._load(b, right, column))
+        b.ret_void()
+
+    def _backward(self) -> None:
+        """`U^-1` times a right-hand side, the inverses of its diagonal apart."""
+        words, numbers, vectors = _INT.as_pointer(), _DOUBLE.as_pointer(), self._vector.as_pointer()
+        function, (columns, rows, size, values, inverses, right) = self._begin(
+            "backward", words, words, _LONG, numbers, _DOUBLE.as_pointer(), vectors
+        )
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        with _loop(b, _LONG(0), size) as backwards:
+            column = b.sub(b.sub(size, _LONG(1)), backwards)
+            inverse = self._every(b, b.load(b.gep(inverses, [column])))
+            own = b.fmul(self._load(b, right, column), inverse)
+            self._store(b, own, right, column)
+            self._take_off(b, columns, rows, values, right, column, own)
+        b.ret_void()
+
+    def _take_off(
+        self, b: Any, columns: Any, rows: Any, values: Any, right: Any, column: Any, own: Any
+    ) -> None:
+        """Take a column's entries, times what stands at its diagonal, off the right-hand side."""
+        minus = b.fneg(own)
+        begins, ends = (
+            b.zext(b.load(b.gep(columns, [place])), _LONG) for place in (column, b.add(column, _LONG(1)))
+        )
+        with _loop(b, begins, ends) as entry:
+            row = b.zext(b.load(b.gep(rows, [entry])), _LONG)
+            value = self._every(b, b.load(b.gep(values, [entry])))
+            now = b.call(self._intrinsic("fma", 3), [value, minus, self._load(b, right, row)])
+            self._store(b, now, right, row)
+
+    def _every(self, b: Any, value: Any) -> Any:
+        """One number in all lanes."""
+        one = b.insert_element(ir.Constant(self._vector, ir.Undefined), value, _INT(0))
+        lanes = ir.Constant(ir.VectorType(_INT, self._width), [0] * self._width)
+        return b.shuffle_vector(one, ir.Constant(self._vector, ir.Undefined), lanes)
 
     def _column(self, b: Any, columns: Any, column: Any, size: Any) -> tuple[Any, Any]:
         """Where the entries of a column begin and end among the values."""

@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.solve.lanes.formulas import SETTINGS
-from feasibly.solve.lanes.ways import FIRST, FOLLOWING, LEAST_FROM_AFAR, NEAR, WIDER, End, Start, Way
+from feasibly.solve.lanes.ways import (
+    FIRST,
+    FOLLOWING,
+    LARGE_FOLLOWING,
+    LAST_SEARCHES,
+    NEAR,
+    WIDER,
+    End,
+    Start,
+    Way,
+)
 from feasibly.solve.records import Array
 
 if TYPE_CHECKING:
@@ -30,11 +40,13 @@ class Rules:
     """The largest errors of a row that has converged (stationarity, feasibility, complementarity) and its largest mean
     complementarity; steps shorter than the next, so many in a row, mean that it is stuck; the most iterations; and how
     many a row has to have settled for that will not become stationary."""
+    finishing: Array | None = None
+    """The settings once a lane is feasible and complementary, where they are others then."""
 
 
 _IDLE = np.array([-1.0, -1.0, -1.0, -1.0, 0.0, np.inf, np.inf, np.inf])
-_SHIFT, _WEIGHT, _ELASTIC, _REFINED = (
-    SETTINGS.index(name) for name in ("shift", "weight", "elastic", "refined below")
+_BARRIER, _SHIFT, _WEIGHT, _ELASTIC, _REFINED = (
+    SETTINGS.index(name) for name in ("barrier", "shift", "weight", "elastic", "refined below")
 )
 
 
@@ -55,6 +67,7 @@ class Lanes:
         self._batch, self._iteration, self._settings = batch, batch.iteration, batch.settings
         self._x, self._begun, self._go_on = x, begun, go_on
         count, width = len(x), self._iteration.width
+        self._following = LARGE_FOLLOWING if batch.large else FOLLOWING
         self.found = np.empty((count, self._iteration.parts["z"].stop))
         self.converged, self.infeasible = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         self.tried, self.iterations = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.int64)
@@ -66,14 +79,20 @@ class Lanes:
         self._errors = self._limits[:4]
         self._shortest, self._most, self._limit, self._enough = self._limits[4:]
         self._count, self._short, self._settled = (np.zeros(width, dtype=np.int64) for _ in range(3))
+        self._still, self._off = np.zeros(width, dtype=np.int64), np.full(width, np.inf)
+        """Whole steps in a row that left what a lane's constraints are off by as it was, and what that was."""
         self._guarded, self._shift = np.zeros(width, dtype=bool), np.zeros(width)
         self._elastic = np.zeros(width, dtype=bool)
         self._lax = np.zeros(width, dtype=bool)
         """Elastic ones on a way that is not to end at the optimum."""
         self._again, self._busy = np.zeros(width, dtype=bool), np.zeros(width, dtype=bool)
+        self._changes = np.zeros(width, dtype=bool)
+        """Lanes whose settings become others once they are feasible and complementary."""
         self._amounts = slice(self._iteration.parts["z"].stop, len(self._iteration.state))
         """The amounts by which constraints are broken, among the entries of a state."""
         self._acceptable: dict[int, tuple[Array, bool]] = {}
+        self._least: dict[int, float] = {}
+        """What constraints are off by where a row has stood."""
         self._ends: dict[int, Array] = {}
         """Where elastic ways have converged."""
 
@@ -89,6 +108,8 @@ class Lanes:
                 self._look_again(done, ended)
             if self._guarded.any():
                 self._guard(ended)
+            if self._changes.any():
+                self._finish()
             following = [(lane, self._end(lane, bool(done[lane]))) for lane in np.flatnonzero(ended).tolist()]
             np.copyto(iteration.state, iteration.moved)
             for lane, way in following:
@@ -109,6 +130,8 @@ class Lanes:
         self._short *= np.minimum(info[4], info[5]) < self._shortest
         self._keep(near & ~done)
         ended = done | ~sound | (self._short >= self._most)
+        if self._batch.large:
+            ended |= self._stands(info)
         late = self._count >= self._limit
         if late.any():
             errors = info[:3].max(axis=0)
@@ -116,6 +139,20 @@ class Lanes:
             done |= late & sound & central & (info[:3] <= s.acceptable * self._errors[:3]).all(axis=0)
             ended |= late
         return done, ended & self._busy
+
+    def _stands(self, info: Array) -> Mask:
+        """Lanes at a least infeasible point: whole steps have left what their constraints are off by as it was.
+
+        Multipliers of constraints that cannot hold then grow by as much in every step (the matrix's small corner lets
+        them), and everything else has converged. Small problems hardly ever end so: they get stuck before.
+        """
+        s = self._settings
+        whole = np.minimum(info[4], info[5]) >= s.whole_step
+        as_it_was = (info[1] >= s.clearly) & (np.abs(info[1] - self._off) <= s.standing_change * info[1])
+        self._still += 1
+        self._still *= whole & as_it_was & ~self._elastic & ~self._again
+        self._off = info[1].copy()
+        return np.asarray(self._still >= s.standing)
 
     def _keep(self, acceptable: Mask) -> None:
         """Where lanes stand that are as good as done: they may yet get stuck."""
@@ -164,6 +201,20 @@ class Lanes:
         ended |= self._shift > last
         iteration.settings[_SHIFT, guarded] = self._shift[guarded]
 
+    def _finish(self) -> None:
+        """Lanes of large problems that are feasible and complementary: what is left is in their multipliers."""
+        info, s = self._iteration.info, self._settings
+        there = (
+            self._changes
+            & (info[1] <= s.nearly)
+            & (info[3] <= s.central * self._iteration.settings[_BARRIER])
+        )
+        for lane in np.flatnonzero(there).tolist():
+            doing = self._doing[lane]
+            assert doing is not None
+            self._iteration.settings[:, lane] = self._batch.rules(doing[1]).finishing
+            self._changes[lane] = False
+
     def _end(self, lane: int, done: bool) -> tuple[int, Way] | None:
         """Note how a lane's way ended; what its row does next, if anything."""
         iteration, doing = self._iteration, self._doing[lane]
@@ -177,6 +228,8 @@ class Lanes:
             if here or not up:
                 state, up = iteration.state[:, lane], here
         end = End.CONVERGED if state is not None and up else End.STUCK
+        if state is None and self._still[lane] >= self._settings.standing:
+            end = self._stood(row, float(self._off[lane]))
         if way.elastic and end is End.CONVERGED:
             end = self._broken(lane, way)
             assert state is not None
@@ -191,10 +244,16 @@ class Lanes:
             assert state is not None
             self.found[row], self.converged[row] = state[: self.found.shape[1]], True
             return None
-        if way is LEAST_FROM_AFAR and end is End.BROKEN:
+        if way in LAST_SEARCHES and end is End.BROKEN:
             self.infeasible[row] = True
-        later = FOLLOWING.get((way, end))
+            return None
+        later = self._following.get((way, end)) or self._following.get((way, End.STUCK))
         return None if later is None else (row, later)
+
+    def _stood(self, row: int, off: float) -> End:
+        """How a way ended that stands at a least infeasible point; a second one has to agree with the first."""
+        known = self._least.setdefault(row, off)
+        return End.BROKEN if abs(off - known) <= self._settings.standing_apart * known else End.STUCK
 
     def _broken(self, lane: int, way: Way) -> End:
         """Whether constraints are broken where an elastic lane has converged.
@@ -232,15 +291,17 @@ class Lanes:
         iteration.x[:, lane] = self._x[row]
         iteration.settings[:, lane], self._limits[:, lane] = rules.settings, rules.limits
         self._doing[lane], self._busy[lane] = doing, True
-        self._count[lane] = self._short[lane] = self._settled[lane] = 0
+        self._count[lane] = self._short[lane] = self._settled[lane] = self._still[lane] = 0
+        self._off[lane] = np.inf
         self._guarded[lane], self._shift[lane], self._again[lane] = way.guarded, 0.0, False
         self._elastic[lane], self._lax[lane] = way.elastic, way.elastic and not way.firm
+        self._changes[lane] = rules.finishing is not None
 
     def _rest(self, lane: int) -> None:
         """Leave a lane to itself: it costs what it costs, and counts for nothing."""
         self._doing[lane], self._busy[lane] = None, False
         self._limits[:, lane], self._guarded[lane] = _IDLE, False
-        self._elastic[lane] = self._lax[lane] = False
+        self._elastic[lane] = self._lax[lane] = self._changes[lane] = False
         self._shift[lane] = self._count[lane] = 0
         for setting in (_ELASTIC, _REFINED):
             self._iteration.settings[setting, lane] = 0.0
