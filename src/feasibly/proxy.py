@@ -240,7 +240,7 @@ class Proxy:
         rows, _ = self.problem.check_rows(rows[None] if rows.ndim == 1 else rows)
         found = self.ladder.answer(rows, answer)
         driver = self.ladder.driver
-        return sensitivity(self.problem, driver.rowwise.solver, found, directions, driver.settings)
+        return sensitivity(self.problem, driver.rowwise, found, directions, driver.settings)
 
     def _check_differentiable(self, answer: str) -> None:
         if answer not in ("conditioned", "polished", "solved"):

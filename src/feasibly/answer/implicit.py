@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from feasibly.answer.driver import Driver
 from feasibly.answer.program import conditioned_program
 from feasibly.answer.record import Answer
+from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.settings import Settings
 from feasibly.model.belief import Model
 from feasibly.precision import called_back
@@ -219,35 +220,42 @@ def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any, settings:
     return step[:n] * free + ends
 
 
-def sensitivity(problem: Problem, solver: Any, answer: Answer, directions: Any, settings: Settings) -> Array:
+def sensitivity(
+    problem: Problem, rowwise: RowSolver, answer: Answer, directions: Any, settings: Settings
+) -> Array:
     """How each answer moves along the columns of `directions`: `(rows, n_outputs, k)`; NaN for rows without an answer.
 
-    One sparse factorisation a row.
+    One sparse factorisation a row, many rows at once.
     """
     from feasibly.solve.sensitivity import check_directions
 
     along = check_directions(directions, problem.n_inputs)
     width = problem.n_inputs if along is None else along.shape[1]
     moved = np.full((len(answer), problem.n_outputs, width), np.nan)
-    x, duals = answer._inputs, answer.duals
+    duals = answer.duals
     assert duals is not None
+    rows = np.flatnonzero(duals.known & np.isfinite(answer.y).all(axis=1))
+    x = answer._inputs[rows]
+    at = _pressing(duals.take(rows), settings)
     low, high = problem.bounds(x)
-    for row in np.flatnonzero(duals.known & np.isfinite(answer.y).all(axis=1)):
-        at = _pressing(duals.take(row), settings)
-        # On a bound that presses to the last bit: the pull of one is its multiplier by its slack.
-        least = settings.presses * max(
-            float(np.max(np.abs(part), initial=0.0)) for part in (at.equality, at.lower, at.upper)
-        )
-        y = np.where(at.lower > least, low[row], np.where(at.upper > least, high[row], answer.y[row]))
-        moved[row] = solver.sensitivity(x[row], Point(y, at), along, tight=True).y
+    # On a bound that presses to the last bit: the pull of one is its multiplier by its slack.
+    least = settings.presses * _largest(at.equality, at.lower, at.upper)
+    y = np.where(at.lower > least, low, np.where(at.upper > least, high, answer.y[rows]))
+    moved[rows] = rowwise.sensitivity(x, Point(y, at), along)
     return moved
 
 
-def _pressing(row: Duals, settings: Settings) -> Duals:
+def _pressing(duals: Duals, settings: Settings) -> Duals:
     """Multipliers of what presses; the rest is slack, however little room it has."""
-    parts = (row.equality, row.inequality, row.lower, row.upper)
-    least = settings.presses * max(float(np.max(np.abs(part), initial=0.0)) for part in parts)
+    parts = (duals.equality, duals.inequality, duals.lower, duals.upper)
+    largest = _largest(*parts)
+    least = settings.presses * largest
     # Outputs that can stand in for each other move, but not without end.
-    little = settings.corner * least / settings.presses
+    little = settings.corner * largest
     inequality, lower, upper = (np.where(part > least, part, 0.0) for part in parts[1:])
-    return Duals(row.equality, inequality, np.maximum(lower, little), np.maximum(upper, little))
+    return Duals(duals.equality, inequality, np.maximum(lower, little), np.maximum(upper, little))
+
+
+def _largest(*parts: Array) -> Array:
+    """Of each row, `(rows, 1)`."""
+    return np.max([np.abs(part).max(axis=1, initial=0.0) for part in parts], axis=0)[:, None]

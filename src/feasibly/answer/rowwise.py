@@ -201,6 +201,24 @@ class RowSolver:
         self._one_by_one(found, rows, thorough)
         return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds, found.measured)
 
+    def sensitivity(self, x: Array, point: Point, directions: Array | None) -> Array:
+        """How solved rows move along `directions` (all inputs without): `(rows, n_outputs, k)`.
+
+        Every inequality with a multiplier holds with equality.
+        """
+        along = np.eye(self.problem.n_inputs) if directions is None else directions
+        moved = np.empty((len(x), self.problem.n_outputs, along.shape[1]))
+        left = np.arange(len(x))
+        if len(left) and self._before_batch(len(x)) == 0 and self.batch is not None:
+            with self._turn:
+                tangents = self.batch.tangents
+                if tangents is not None:
+                    moved, sound = tangents.solve(x, point, along)
+                    left = np.flatnonzero(~sound)
+        for row in left:
+            moved[row] = self.solver.sensitivity(x[row], point.take(row), along, tight=True).y
+        return moved
+
     @functools.cached_property
     def batch(self) -> Batch | None:
         """What solves many rows at once, made ready on first use."""

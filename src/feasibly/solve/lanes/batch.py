@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from feasibly.solve.interior import Interior
 from feasibly.solve.lanes.evaluate import Rows
 from feasibly.solve.lanes.iteration import Iteration
 from feasibly.solve.lanes.run import Lanes, Rules
+from feasibly.solve.lanes.tangents import Tangents
 from feasibly.solve.lanes.ways import Start, Way
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
@@ -73,6 +75,11 @@ class Batch:
             np.abs(nominal.duals.inequality[self._kept] * unit / model.inequality_scale).max(initial=0.0),
         )
         self._weight = 1.0 / (self.settings.price * max(*sizes, 1.0))
+
+    @functools.cached_property
+    def tangents(self) -> Tangents | None:
+        """How solutions move with the input; `None` where bounds do, too."""
+        return Tangents(self.iteration, self._kept) if self._whole.bounds is None else None
 
     # ---- solving ---------------------------------------------------------------------------------------
 

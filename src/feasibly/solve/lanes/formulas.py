@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from feasibly.solve.lanes.linear import Linear
 from feasibly.solve.lanes.machine import Memory
 from feasibly.solve.lanes.pen import Column, Pen
 from feasibly.solve.lanes.shared import Shared
@@ -60,12 +61,7 @@ class Formulas:
     def __init__(self, shared: Shared, elastic: bool) -> None:
         self._newton, self._model, self._layout = shared.newton, shared.newton.model, shared.layout
         self._numbers = shared.newton.settings
-        self._entry, self._places, self._of_y, self._of_nu = (
-            shared.entry,
-            shared.places,
-            shared.of_y,
-            shared.of_nu,
-        )
+        self._linear = Linear(shared, shared.layout)
         self._elastic = elastic
         self.assemble = self._assemble()
         self.correct = self._correct()
@@ -78,33 +74,6 @@ class Formulas:
         return Steps(*(getattr(self, name).on(vectors) for name in Steps._fields))
 
     # ---- columns that several programs read ------------------------------------------------------------
-
-    def _limits(self, pen: Pen, dy: Column, onto: Column) -> None:
-        """Add the Jacobian of all rows times `dy`."""
-        newton, ni, nl = self._newton, self._model.n_inequalities, len(self._newton.below)
-        pen.multiply(*self._places["A"], pen.block("A"), dy, onto)
-        below, above = onto[ni : ni + nl], onto[ni + nl : ni + nl + len(newton.above)]
-        pen.sub(below, dy[newton.below], below)
-        pen.add(above, dy[newton.above], above)
-
-    def _pulled(self, pen: Pen, pull: Column, onto: Column) -> None:
-        """Add the same transposed, times a column of the rows."""
-        newton, ni, nl = self._newton, self._model.n_inequalities, len(self._newton.below)
-        rows, columns = self._places["A"]
-        pen.multiply(columns, rows, pen.block("A"), pull, onto)
-        below, above = onto[newton.below], onto[newton.above]
-        pen.sub(below, pull[ni : ni + nl], below)
-        pen.add(above, pull[ni + nl : ni + nl + len(newton.above)], above)
-
-    def _along(self, pen: Pen, dy: Column) -> Column:
-        along = pen.copy(np.broadcast_to(pen.constant(0.0), self._newton.rows))
-        self._limits(pen, dy, along)
-        return along
-
-    def _solution(self, pen: Pen, number: int) -> tuple[Column, Column]:
-        """What a right-hand side was replaced by: `dy` and `dnu`."""
-        found = pen.block(f"right {number}")
-        return found[self._of_y], found[self._of_nu]
 
     def _state(self, pen: Pen) -> list[Column]:
         return [pen.block(name) for name in STATE]
@@ -176,66 +145,21 @@ class Formulas:
         pen.copy(
             pen.total(np.concatenate([a, b, t])) if self._elastic else pen.constant(0.0), pen.block("broken")
         )
-        self._matrix(pen, pen.add(regularisation, pen.add(shift, near)))
-        right = self._right_hand(pen, slope, pen.mul(ratio, base, pen.block("pull 1", rows)), 1)
-        pen.do("NEG", c, None, right[self._of_nu])
-        return pen.program()
-
-    def _right_hand(self, pen: Pen, slope: Column, pull: Column, number: int) -> Column:
-        """The right-hand side's first part, `-(slope + A' pull)`; the whole of it is returned."""
-        right = pen.block(f"right {number}")
-        total = pen.copy(slope)
-        self._pulled(pen, pull, total)
-        pen.do("NEG", total, None, right[self._of_y])
-        return right
-
-    def _matrix(self, pen: Pen, diagonal: Column) -> None:
-        newton, model, ni = self._newton, self._model, self._model.n_inequalities
-        n, ne, nl = newton.n, model.n_equalities, len(newton.below)
-        values = pen.block("values")
-
-        def at(rows: Any, columns: Any) -> Column:
-            pairs = zip(np.minimum(rows, columns).tolist(), np.maximum(rows, columns).tolist(), strict=True)
-            return values[np.array([self._entry[pair] for pair in pairs], dtype=np.int64)]
-
-        pen.copy(np.broadcast_to(pen.constant(0.0), len(values)), values)
-        rows, columns = self._places["H"]
-        upper = rows <= columns
-        pen.copy(pen.block("H")[upper], at(rows[upper], columns[upper]))
-        every = np.arange(n)
-        own = at(every, every)
-        pen.add(own, diagonal, own)
-        ratio = pen.block("ratio")
-        for places, part in (
-            (newton.below, ratio[ni : ni + nl]),
-            (newton.above, ratio[ni + nl : ni + nl + len(newton.above)]),
-        ):
-            pen.add(own[places], part, own[places])
-        # A' diag(ratio) A: for every inequality, each pair of its entries.
-        rows, columns = self._places["A"]
-        entry = pen.block("A")
-        weighted = pen.mul(entry, ratio[rows]) if len(rows) else entry
-        first, second = _pairs(rows)
-        order = _in_turn(columns[first] * n + columns[second])
-        first, second = first[order], second[order]
-        if len(first):
-            pen.accumulate(at(columns[first], columns[second]), weighted[first], entry[second])
-        rows, columns = self._places["J"]
-        pen.copy(pen.block("J"), at(columns, n + rows))
-        corner = at(n + np.arange(ne), n + np.arange(ne))
-        pen.copy(np.broadcast_to(pen.constant(-self._numbers.dual_regularisation), ne), corner)
+        corner = self._linear.matrix(pen, pen.add(regularisation, pen.add(shift, near)))
         if self._elastic:
-            _, _, _, _, a, b, _ = self._state(pen)
             give = pen.add(pen.div(a, pen.block("1 - nu")), pen.div(b, pen.block("1 + nu")))
             pen.sub(corner, give, corner)
+        right = self._linear.right_hand(pen, slope, pen.mul(ratio, base, pen.block("pull 1", rows)), 1)
+        pen.do("NEG", c, None, right[self._linear.of_nu])
+        return pen.program()
 
     def _change(self, pen: Pen, number: int, aims: list[Column] | None) -> dict[str, Column]:
         """The direction that belongs to a solution; `aims` are what `s z`, `t (1 - z)`, `a (1 - nu)`, `b (1 + nu)` are
         to become, nothing for the predictor."""
         ni, rows = self._model.n_inequalities, self._newton.rows
         _, _, _, _, a, b, t = self._state(pen)
-        dy, dnu = self._solution(pen, number)
-        along = self._along(pen, dy)
+        dy, dnu = self._linear.solution(pen, number)
+        along = self._linear.along(pen, dy)
         dz = pen.fma(pen.block("ratio"), along, pen.block(f"pull {number}"))
         ds = pen.do("NEG", pen.add(pen.block("off"), along))
         if not self._elastic:
@@ -319,8 +243,8 @@ class Formulas:
             base = np.concatenate([pen.sub(base[:ni], pen.div(aims[0], beyond)), base[ni:]])
             c = pen.sub(c, pen.sub(pen.div(aims[1], above), pen.div(aims[2], below)))
         pull = pen.mul(pen.block("ratio"), base, pen.block("pull 2", rows))
-        right = self._right_hand(pen, pen.block("whole slope"), pull, 2)
-        pen.do("NEG", c, None, right[self._of_nu])
+        right = self._linear.right_hand(pen, pen.block("whole slope"), pull, 2)
+        pen.do("NEG", c, None, right[self._linear.of_nu])
         return pen.program()
 
     def _aims(self, pen: Pen) -> list[Column]:
@@ -339,17 +263,17 @@ class Formulas:
         _, _, s, z, _, _, _ = self._state(pen)
         dy, dnu, ds, dz = (pen.block(f"d{name}") for name in ("y", "nu", "s", "z"))
         slope = pen.copy(pen.block("whole slope"))
-        rows, columns = self._places["H"]
+        rows, columns = self._linear.places["H"]
         pen.multiply(rows, columns, pen.block("H"), dy, slope)
         pen.accumulate(slope, pen.add(pen.block("shift"), pen.block("pull")), dy)
-        rows, columns = self._places["J"]
+        rows, columns = self._linear.places["J"]
         pen.multiply(columns, rows, pen.block("J"), dnu, slope)
-        self._pulled(pen, dz, slope)
+        self._linear.add_pull(pen, dz, slope)
         balance = pen.copy(pen.block("balance"))
         pen.multiply(rows, columns, pen.block("J"), dy, balance)
         balance = pen.fma(-self._numbers.dual_regularisation, dnu, balance)
         left = pen.add(
-            pen.add(pen.block("off"), ds), self._along(pen, dy), pen.block("left", self._newton.rows)
+            pen.add(pen.block("off"), ds), self._linear.along(pen, dy), pen.block("left", self._newton.rows)
         )
         if self._elastic:
             balance = pen.add(pen.sub(balance, pen.block("da")), pen.block("db"))
@@ -357,16 +281,16 @@ class Formulas:
         product = pen.fma(s, dz, pen.fma(z, ds, pen.mul(s, z)))
         gap = pen.div(pen.sub(product, pen.block("aim s")), pen.block("give"))
         pull = pen.sub(pen.mul(pen.block("ratio"), left), gap, pen.block("pull 3", self._newton.rows))
-        right = self._right_hand(pen, slope, pull, 3)
-        pen.do("NEG", balance, None, right[self._of_nu])
+        right = self._linear.right_hand(pen, slope, pull, 3)
+        pen.do("NEG", balance, None, right[self._linear.of_nu])
         return pen.program()
 
     def _refine(self) -> Any:
         """The direction with that taken care of, for lanes that ask for it."""
         pen, ni = Pen(self._layout), self._model.n_inequalities
         wanted = pen.do("LT", pen.block("mu"), pen.block("refined below"))
-        dy, dnu = self._solution(pen, 3)
-        along = self._along(pen, dy)
+        dy, dnu = self._linear.solution(pen, 3)
+        along = self._linear.along(pen, dy)
         dz = pen.fma(pen.block("ratio"), along, pen.block("pull 3"))
         ds = pen.do("NEG", pen.add(pen.block("left"), along))
         more = {"y": dy, "nu": dnu, "s": ds, "z": dz}
@@ -400,23 +324,3 @@ class Formulas:
             step = dual if name in ("nu", "z") else primal
             pen.fma(step, d[name], pen.block(name), pen.block(f"new {name}"))
         return pen.program()
-
-
-def _pairs(rows: Any) -> tuple[Any, Any]:
-    """Positions of the entries of a sparse matrix, two of one row at a time, each pair once."""
-    order = np.argsort(rows, kind="stable")
-    _, first, counts = np.unique(rows[order], return_index=True, return_counts=True)
-    left, right = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for begin, count in zip(first.tolist(), counts.tolist(), strict=True):
-        i, j = np.triu_indices(count)
-        left.append(order[begin + i])
-        right.append(order[begin + j])
-    return np.concatenate(left), np.concatenate(right)
-
-
-def _in_turn(keys: Any) -> Any:
-    """An order in which equal keys are far from one another: the first of each, the second of each, and so on."""
-    order = np.argsort(keys, kind="stable")
-    _, first, counts = np.unique(keys[order], return_index=True, return_counts=True)
-    turn = np.arange(len(keys)) - np.repeat(first, counts)
-    return order[np.argsort(turn, kind="stable")]

@@ -22,6 +22,7 @@ class Iteration:
 
     Attributes:
         newton: the formulas' sizes.
+        shared: derivatives, and the pattern of the matrix.
         width: how many lanes there are.
         state, moved: `(entries, lanes)`: where each lane stands (see `parts`), and where it would go.
         x, settings: of each lane.
@@ -51,7 +52,7 @@ class Iteration:
         for name in INFO:
             layout.add(name, 1)
         info = slice(own.stop, layout.size)
-        shared = Shared(newton, layout)
+        self.shared = shared = Shared(newton, layout)
         plain, elastic = (Formulas(shared, elastic) for elastic in (False, True))
         self.width = next((w for w in WIDTHS[::-1] if layout.size * w * 8 <= _CACHE), WIDTHS[0])
         self.memory = memory(layout.size, self.width)
@@ -69,7 +70,7 @@ class Iteration:
         self._substitute = [shared.factors.substitute(values, inverses, part) for part in right]
         self._differentiate = shared.differentiate.on(self.memory)
         self._plain, self._elastic = (written.on(self.memory) for written in (plain, elastic))
-        self._kept = shared, plain, elastic  # whose arrays the addresses are of
+        self._kept = plain, elastic  # whose arrays the addresses are of
         self._mu, self._refined = self.info[INFO.index("mu")], self.settings[SETTINGS.index("refined below")]
         self._bends = self.settings[SETTINGS.index("elastic")]
 

@@ -55,6 +55,13 @@ class Layout:
         self.size = 0
         self._work: list[int] = []
 
+    def copy(self) -> Layout:
+        """Another that begins with the same: what was written for this one runs on a memory of that one too."""
+        other = Layout()
+        other.blocks, other.constants = dict(self.blocks), dict(self.constants)
+        other.size, other._work = self.size, list(self._work)
+        return other
+
     def add(self, name: str, size: int) -> slice:
         """A block of this size; it stands where it stands if it is there already."""
         if name not in self.blocks:
