@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from feasibly.answer.calibration import Calibration, Labels
 from feasibly.answer.candidates import Candidates
 from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
+from feasibly.answer.rowwise import Solved
 from feasibly.answer.schedule import (
     CONDITIONED,
     CONFIRMED,
@@ -24,6 +26,8 @@ from feasibly.answer.schedule import (
 )
 from feasibly.answer.settings import Settings
 from feasibly.measure.metrics import measure_rows
+from feasibly.problem.core import Problem
+from feasibly.problem.point import Point
 from tests.problems import make
 from tests.proxies import trained, unseen
 
@@ -265,3 +269,24 @@ def test_polished_rows_start_as_for_a_label_where_training_says_so(monkeypatch):
     assert all(wide for _, wide in given)
     assert starts[:2] == [None, None]
     assert starts[2] is None or np.isnan(starts[2].y).all()
+
+
+@pytest.mark.parametrize("which", ["conditioned", "polished"])
+def test_a_row_that_nobody_solved_is_not_ok_for_being_feasible(which, monkeypatch):
+    """Of a problem that has nothing but bounds every belief is feasible, and hardly any is an answer."""
+    problem = Problem(
+        lambda x, y: jnp.sum((y - x) ** 4 + jnp.cos(3.0 * y)),
+        [-1.0, -1.0],
+        [1.0, 1.0],
+        box=([-1.0] * 2, [1.0] * 2),
+    )
+    proxy = fb.fit(problem, fb.label(problem, count=40, seed=0, jobs=1), "ridge", budget=30, seed=0)
+    calibration = replace(proxy.calibration, worthwhile_passes=0, warm=False)
+    proxy = fb.Proxy(problem, proxy.model, proxy.record, keys=proxy.keys, calibration=calibration)
+    nothing = Solved(
+        Point.nothing(problem, 3), ("NUMERICAL",) * 3, np.zeros(3, dtype=np.int64), np.zeros(3),
+        (np.full(3, np.nan),) * 3,
+    )  # fmt: skip
+    monkeypatch.setattr(proxy.ladder.driver.rowwise, "solve", lambda *_, **__: nothing)
+    answer = proxy.predict(fb.sample(problem, 3, seed=9), which)
+    assert not answer.ok.any()

@@ -379,3 +379,22 @@ def test_an_elastic_row_that_is_followed_to_a_saddle_has_not_converged(straight_
     found = Solver.build(problem).batch.solve(np.array([[0.5]]), None, np.zeros(1, dtype=bool))
     assert FIRM in [way for way, _ in straight_to_firm]
     assert not found.converged[0] or abs(abs(found.point.y[0, 0]) - np.sqrt(0.5)) < 1e-3
+
+
+def test_standing_still_on_one_side_is_no_proof():
+    """y^3 - 3 y = x: the way from the nominal solution stands where the curve turns, that from the guess does not."""
+    problem = Problem(
+        lambda x, y: jnp.sum(y * y),
+        [-4.0, -4.0],
+        [4.0, 4.0],
+        equality=lambda x, y: jnp.array([y[0] ** 3 - 3.0 * y[0] - x[0], y[1] - 0.1 * x[0]]),
+        box=([-4.0], [4.0]),
+        nominal=np.array([-3.0]),
+        start=np.array([1.5, 0.3]),
+        name="turning",
+    )
+    solver = Solver.build(problem, settings=replace(DEFAULT, large_from=1))
+    x = np.array([[-3.0], [2.1], [2.2]])
+    found = solver.batch.solve(x, None, np.zeros(3, dtype=bool))
+    assert not found.infeasible.any()
+    assert all(solver.solve(row).outcome.ok for row in x)

@@ -1,5 +1,7 @@
 """Triangular factors for many right-hand sides, against SuperLU itself."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -23,3 +25,17 @@ def test_right_hand_sides_are_solved_for(columns):
 def test_a_system_of_one():
     factors = scipy.sparse.linalg.splu(scipy.sparse.csc_matrix([[4.0]]))
     np.testing.assert_allclose(Triangles(factors).solve(np.array([[2.0, 8.0]])), [[0.5, 2.0]])
+
+
+def test_threads_take_turns():
+    size = 4000
+    matrix = scipy.sparse.diags(
+        [np.full(size, 4.0), np.full(size - 1, -1.0), np.full(size - 1, -1.0)], [0, 1, -1]
+    )
+    factors = scipy.sparse.linalg.splu(matrix.tocsc())
+    triangles = Triangles(factors)
+    rights = [np.random.default_rng(k).normal(size=(size, 8)) for k in range(40)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(triangles.solve, rights))
+    for right, own in zip(rights, found, strict=True):
+        np.testing.assert_allclose(own, factors.solve(right), atol=1e-12)

@@ -99,6 +99,8 @@ def calibrate(
             again, centres=found.centres, systems=found.systems, sparse=found.sparse, switches=found.switches,
             watched=watched,
         )  # fmt: skip
+        if found.sparse:
+            again = replace(again, settings=found.settings, trust=found.trust)
         driver = Driver(problem, again, covariance, rowwise)
     starts = labels.y + _errors(covariance, len(labels.x), seed, together=driver.calibration.sparse)
     if driver.calibration.sparse and len(switched):

@@ -287,10 +287,10 @@ class Ladder:
             optimal = ROW_BY_ROW if self._always_solves else POLISHED
             usual = CONDITIONED if which == "conditioned" else optimal
             found = self.driver.run(x, belief.mean, schedule or usual, until=until, begin=begin)
-            self._believe_of_others(x, belief, found)
-            if which == "polished" and schedule is None:  # feasible is not enough: it promises the optimum
-                short = ~found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
+            if schedule is None:  # feasible is not enough: an answer that is OK has come to rest
+                short = ~found.converged & ~(np.maximum(*found.measured[1:]) > tolerance)
                 nothing = [AnswerOutcome.UNSOLVED if row else None for row in short]
+            self._believe_of_others(x, belief, found)
 
             def duals() -> Duals:
                 return refine(self.driver, x, found.state, found.converged, found.solved)

@@ -35,7 +35,7 @@ by more than rounding. What was certified of earlier answers is not true of late
         "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
         "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
-        "settled_step",
+        "settled_step", "sparse_sound",
     ),
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -131,6 +131,9 @@ class Settings:
     Where rows need more, no set is settling."""
     sparse_rounding: float = 1e-9
     """Slacks, and multipliers relative to the largest, that are not negative beyond this are not negative."""
+    sparse_sound: float = 1e-6
+    """A row whose step leaves a slack, or a multiplier relative to the largest, more negative than this has not
+    converged: its active set is not that of its own problem."""
     sparse_looks: int = 3
     """Times that a step looks for further places where a row's active set differs from the usual one."""
     accelerated_from: int = 2

@@ -14,6 +14,7 @@ what they have to be is a small complementarity problem of the row's own.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,8 @@ class Differences:
     """Candidates in which some row's active set differed from the usual one, and how they act on each other."""
 
     def __init__(self, softness: Array, most: int) -> None:
+        self.turn = threading.RLock()
+        """Held by whoever adds to them or goes by what stands there."""
         self.most = most
         """So many are kept."""
         self.softness = softness

@@ -65,7 +65,9 @@ class SparseIteration:
             coming = batch.judge(steps if time.monotonic() <= until else 0)
             if len(coming) or not len(batch):
                 continue
-            batch.move(*self._solve(operator, batch, sum(rounds)))
+            with operator.differences.turn:
+                solved = self._solve(operator, batch, sum(rounds))
+            batch.move(*solved)
             coming = np.arange(len(batch))
         return batch.state, batch.residuals
 
@@ -89,8 +91,8 @@ class SparseIteration:
                     in_order(self._floor - y[some, c.lower], y[some, c.upper] - self._ceiling, h), axis=1
                 )
 
-    def _solve(self, operator: SparseOperator, batch: _Batch, rounds: int) -> tuple[Array, Array, Mask]:
-        """The step of each row (columns), the candidates' new multipliers and their active set."""
+    def _solve(self, operator: SparseOperator, batch: _Batch, rounds: int) -> tuple[Array, Array, Mask, Mask]:
+        """The step of each row (columns), the candidates' new multipliers, their active set, and whether it settled."""
         base, a, lam, settings = operator.base, batch.a, batch.lam, self._settings
         # Multipliers of unusual candidates come back where rows differ.
         unusual = np.where(base, 0.0, lam)
@@ -122,7 +124,11 @@ class SparseIteration:
         amounts = np.zeros_like(lam)
         amounts[:, known] = small
         found = np.where(base, np.where(differs, 0.0, values), np.where(differs, amounts, 0.0))
-        return moved, np.maximum(found, 0.0), differs != base
+        slack = np.where(base, np.where(differs, amounts, 0.0), np.where(differs, 0.0, values))
+        settled = np.all(
+            (found >= -settings.sparse_sound * (1.0 + prices)) & (slack >= -settings.sparse_sound), axis=1
+        )
+        return moved, np.maximum(found, 0.0), differs != base, settled
 
 
 class _Batch:
@@ -161,6 +167,8 @@ class _Batch:
         self._taken = np.zeros(count, dtype=np.int64)
         self._moved = np.full(count, np.inf)
         """How far the last step moved each row, in its free outputs."""
+        self._settled = np.zeros(count, dtype=bool)
+        """Whether the last step's active set was that of its own complementarity problem."""
         self._last = np.zeros(count, dtype=bool)
         """Rows that leave after one more step: answers are then the same to a digit more, whatever else was known."""
         self._acceleration = Acceleration(
@@ -187,6 +195,7 @@ class _Batch:
         remaining = np.where(np.isfinite(self._costs[1]), change * ratio / (1.0 - ratio), np.inf)
         seen = Residuals(_worst(self.g), _worst(np.maximum(self.a, 0.0)), change, remaining, self._taken)
         done = has_converged(s, self.y, seen, self._proximal) & self._rest & (self._moved < s.settled_step)
+        done &= self._settled
         self._last = done & (most > 0)
         for whole, part in zip(self.residuals, seen, strict=True):
             whole[self._rows] = part
@@ -205,7 +214,7 @@ class _Batch:
         for part, given in zip(working, self._given, strict=True):
             part[places] = given[coming]
         self._rows[places], self._taken[places], self._costs[:, places] = coming, 0, np.inf
-        self._last[places], self._moved[places] = False, np.inf
+        self._last[places], self._moved[places], self._settled[places] = False, np.inf, False
         self._acceleration.forget(places)
         if len(leaving) > len(coming):
             self._keep(np.setdiff1d(np.arange(len(self._rows)), leaving[len(coming) :]))
@@ -227,13 +236,14 @@ class _Batch:
             "_rows",
             "_taken",
             "_last",
+            "_settled",
             "_moved",
         ):
             setattr(self, name, getattr(self, name)[places])
         self._costs = self._costs[:, places]
         self._acceleration.keep(places)
 
-    def move(self, step: Array, found: Array, active: Mask) -> None:
+    def move(self, step: Array, found: Array, active: Mask, settled: Mask) -> None:
         """Take the steps (columns) that lead to these multipliers and this active set; rows that had converged leave.
 
         Where those end up is not looked at again: a step contracts.
@@ -252,7 +262,7 @@ class _Batch:
         lam = np.maximum(point[2] + share * further[2], 0.0)
         outside = ~operator.base
         lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
-        self.lam, self.active = lam, active
+        self.lam, self.active, self._settled = lam, active, settled
         self._costs = np.stack([self.cost, self._costs[0]])
         self._taken, self._moved = self._taken + 1, np.abs(moves[0]).max(axis=1, initial=0.0)
         self._leave(np.flatnonzero(self._last))

@@ -43,7 +43,8 @@ class Finish:
     feasibility: float = 0.0
     """The largest violation, in scaled units, that was left when it was last looked at."""
     stood: int = 0
-    """How many attempts ended at a least infeasible point, two of them at the same (see `lanes.run`)."""
+    """How many attempts ended at a least infeasible point: two where one from the nominal solution and one from the
+    first guess did, off by as much (see `lanes.run`)."""
 
 
 class Interior:
@@ -157,10 +158,10 @@ class Interior:
         else:
             # One that ended at a saddle ends at a minimum beside it, and careful steps get stuck at once (see `ways`).
             attempts = [self._iterate(x, near, s.large)]
-            if not attempts[-1].converged:
-                attempts.append(self._iterate(x, wide, s.large, guarded=not attempts[-1].stood))
-            if not attempts[-1].converged and sum(attempt.stood for attempt in attempts) == 1:
-                attempts.append(self._iterate(x, self._from_afar(x), s.large))
+            if not attempts[-1].converged and not attempts[-1].stood:
+                attempts.append(self._iterate(x, wide, s.large, guarded=True))
+            if not attempts[-1].converged and attempts[-1].stood:
+                attempts.append(self._iterate(x, self.from_afar(x), s.large))
         off = [attempt.feasibility for attempt in attempts if attempt.stood]
         same = len(off) == 2 and abs(off[1] - off[0]) <= s.standing_apart * off[0]
         if not attempts[-1].converged and not same:
@@ -169,7 +170,7 @@ class Interior:
         count = sum(attempt.iterations for attempt in attempts)
         return Finish(last.state, last.converged, count, last.feasibility, 2 if same else len(off[:1]))
 
-    def _from_afar(self, x: Array) -> State:
+    def from_afar(self, x: Array) -> State:
         """An interior point near the problem's first guess, with multipliers that make it central."""
         model, s = self.model, self.settings
         n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
@@ -212,9 +213,11 @@ class Interior:
             error, steps, violation = max(info[:3]), info[4:6], float(info[1])
             held_up = state.s @ state.z > self.held_up
             if error <= self.tolerance:
-                acceptable = Finish(state, self._curves_up(matrix), iteration)
+                here = Finish(state, self._curves_up(matrix), iteration)
                 if not held_up:
-                    return acceptable
+                    return here
+                if acceptable is None or here.converged or not acceptable.converged:
+                    acceptable = here
             # Of large multipliers rounding leaves more than the tolerance, for ever.
             good = max(info[1:3]) <= self.tolerance and info[0] <= s.settled_error and not held_up
             settled = settled + 1 if good else 0

@@ -247,7 +247,8 @@ class Solver:
             if self._centred and not any(checked):
                 finish = self._interior.solve(x)
                 yield self._attempted(x, finish)
-                checked = [True] * finish.stood or checked
+                if finish.stood == 2 and not checked:  # from both sides, as two searches would have ended
+                    checked = [True, True]
         elif way != "interior":
             given += [nominal] if way == "ipopt" and nominal is not None else []
             for point in given:

@@ -136,7 +136,7 @@ class Batch:
         if way.start in (Start.NEAR, Start.WIDE):
             return self._centres[0 if way.start is Start.NEAR else -1]
         y = self._nominal.y if way.start is Start.NOMINAL else self._model.start
-        return self._begin_elastic(x, y)
+        return self._begin_elastic(x, y) if way.elastic else self._begin_central(x, y)
 
     def rules(self, way: Way) -> Rules:
         """What holds for a lane on a way."""
@@ -200,6 +200,15 @@ class Batch:
         amounts = np.zeros((len(x), 2 * model.n_equalities + model.n_inequalities))
         z = np.maximum(duals, s.inside_complementarity * inside / slack)
         return np.concatenate([y, nu, slack, z, amounts], axis=1)
+
+    def _begin_central(self, x: Array, y: Array) -> Array:
+        """A point near `y`, well inside of everything and as central as that is (see `Interior.from_afar`)."""
+        s, at = self.settings, self.iteration.parts
+        state = np.zeros(len(self.iteration.state))
+        begun = self._begin_elastic(x, y)
+        state[at["y"]], state[at["s"]] = begun[at["y"]], begun[at["s"]]
+        state[at["z"]] = s.centres[-1] / begun[at["s"]]
+        return state
 
     def _begin_elastic(self, x: Array, y: Array) -> Array:
         """A point near `y` that breaks whatever it breaks: inside of everything, complementary, all prices fair."""

@@ -197,7 +197,7 @@ class Lanes:
         self._shift[self._shift < first] = 0.0
         if stays.any():
             iteration.moved[:, stays] = iteration.state[:, stays]
-            self._short[stays] = self._settled[stays] = 0
+            self._short[stays] = self._settled[stays] = self._still[stays] = 0
         ended |= self._shift > last
         iteration.settings[_SHIFT, guarded] = self._shift[guarded]
 
@@ -206,13 +206,16 @@ class Lanes:
         info, s = self._iteration.info, self._settings
         there = (
             self._changes
+            & ~self._again
             & (info[1] <= s.nearly)
             & (info[3] <= s.central * self._iteration.settings[_BARRIER])
         )
         for lane in np.flatnonzero(there).tolist():
             doing = self._doing[lane]
             assert doing is not None
+            shift = self._iteration.settings[_SHIFT, lane]
             self._iteration.settings[:, lane] = self._batch.rules(doing[1]).finishing
+            self._iteration.settings[_SHIFT, lane] = shift
             self._changes[lane] = False
 
     def _end(self, lane: int, done: bool) -> tuple[int, Way] | None:
@@ -251,7 +254,7 @@ class Lanes:
         return None if later is None else (row, later)
 
     def _stood(self, row: int, off: float) -> End:
-        """How a way ended that stands at a least infeasible point; a second one has to agree with the first."""
+        """How a way ended that stands at a least infeasible point; one from elsewhere has to agree with the first."""
         known = self._least.setdefault(row, off)
         return End.BROKEN if abs(off - known) <= self._settings.standing_apart * known else End.STUCK
 

@@ -43,8 +43,6 @@ class Way:
     """Whether breaking a constraint costs more than usual."""
     firm: bool = False
     """Whether an elastic one is to end as near to the optimum as others."""
-    second: bool = False
-    """Whether another that began elsewhere has ended at a least infeasible point."""
 
 
 FIRST = Way(Start.GIVEN, "hasty")
@@ -57,8 +55,9 @@ a quarter fewer iterations; on others some more."""
 WIDE = Way(Start.WIDE, "careful")
 GUARDED = replace(WIDE, guarded=True)
 """From where the last one went to a saddle, as every fifth row of 197_snem__sad does, this goes to a minimum."""
-WIDER_AFTER, NEAR_AFTER = replace(WIDER, second=True), replace(NEAR, second=True)
-"""The other of the two, once one has ended at a least infeasible point: two that end so have no solution."""
+AFAR = Way(Start.GUESS, "hasty")
+"""From the problem's first guess, once a way from the nominal solution has ended at a least infeasible point: a row
+that ends there from both sides has no solution."""
 WIDER_GUARDED = replace(WIDER, guarded=True)
 """For large problems, before careful ones: rows of case9241_pegase that end at a saddle end at a minimum beside it in
 25 iterations more, and careful steps get stuck at once where there are thousands of outputs."""
@@ -79,11 +78,7 @@ FINISH_DEARER, FIRM_DEARER = replace(FINISH, dear=True), replace(FIRM, dear=True
 FOLLOWING: dict[tuple[Way, End], Way] = {
     (FIRST, End.STUCK): NEAR,
     (NEAR, End.STUCK): WIDE,
-    (NEAR, End.BROKEN): WIDER_AFTER,
     (WIDER, End.STUCK): WIDE,
-    (WIDER, End.BROKEN): NEAR_AFTER,
-    (WIDER_AFTER, End.STUCK): WIDE,
-    (NEAR_AFTER, End.STUCK): WIDE,
     (WIDE, End.STUCK): GUARDED,
     (GUARDED, End.STUCK): ELASTIC,
     (ELASTIC, End.CONVERGED): FINISH,
@@ -101,13 +96,14 @@ FOLLOWING: dict[tuple[Way, End], Way] = {
 }
 """What is tried next; nothing comes back to what was tried before. A row whose two searches for a feasible point both
 end at a broken constraint has none; one for which nothing follows, and which has not converged, is left to others."""
-LAST_SEARCHES = frozenset({LEAST_FROM_AFAR, WIDER_AFTER, NEAR_AFTER})
+LAST_SEARCHES = frozenset({LEAST_FROM_AFAR, AFAR})
 """Each comes after another that ended at a point that breaks constraints; one that does too settles the matter."""
 LARGE_FOLLOWING = FOLLOWING | {
     (NEAR, End.STUCK): WIDER_GUARDED,
+    (NEAR, End.BROKEN): AFAR,
     (WIDER, End.STUCK): NEAR,
-    (NEAR_AFTER, End.STUCK): WIDER_GUARDED,
-    (WIDER_AFTER, End.STUCK): WIDER_GUARDED,
+    (WIDER, End.BROKEN): AFAR,
+    (AFAR, End.STUCK): WIDER_GUARDED,
     (WIDER_GUARDED, End.STUCK): WIDE,
     (WIDER_GUARDED, End.BROKEN): LEAST_FROM_AFAR,
 }
