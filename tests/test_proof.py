@@ -19,6 +19,7 @@ from feasibly.problem.point import Duals
 from tests.conic import relax
 from tests.problems import make
 from tests.proxies import trained, unseen
+from tests.sealed import edit
 
 
 @functools.cache
@@ -125,6 +126,9 @@ def test_proofs_survive_saving(tmp_path):
     frame = again.predict(x, prove=True).to_pandas()
     assert np.allclose(frame["lower_bound"], same, rtol=1e-7)
     (tmp_path / "model" / "proof" / "pairs.json").write_text('{"loose": [0]}')
+    with pytest.raises(fb.FeasiblyError, match=r"pairs\.json is not the one that was saved with this model"):
+        fb.Proxy.load(tmp_path / "model")
+    edit(tmp_path / "model", lambda text: text.pop("parts"))  # as models were saved before
     with pytest.raises(fb.FeasiblyError, match="another problem"):
         fb.Proxy.load(tmp_path / "model")
 

@@ -1,7 +1,9 @@
 """A proxy on disk: `proxy.json` for what can be read, `arrays.safetensors` for what is large. No code in either.
 
 Everything goes through one codec, and nothing is read that was not written: `proxy.json` ends with a checksum of
-itself, holds one of the other file, and one of every array in it.
+itself, holds one of the other file, and one of every array in it. Proxies that belong to this one, those of a
+certificate's folds and the one that makes proofs, are folders in its folder; it holds a checksum of each one's own
+`proxy.json` as well.
 """
 
 from __future__ import annotations
@@ -68,13 +70,8 @@ def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        _write(scratch, text, arrays)
-        for i, fold in enumerate(() if proxy.certificate is None else proxy.certificate.folds):
-            save_proxy(fold, scratch / FOLDS / str(i))
-        if proxy._prover is not None:
-            save_proxy(proxy._prover.relaxed, scratch / PROOF)
-            pairs = {"loose": proxy._prover.loose.tolist()}
-            (scratch / PROOF / PAIRS).write_text(json.dumps(pairs) + "\n", encoding="utf-8")
+        parts = _write_parts(scratch, proxy)
+        _write(scratch, text | {"parts": {name: _file_digest(scratch / name) for name in parts}}, arrays)
         scratch.chmod(0o755)
         _move(scratch, target)
     except OSError as error:
@@ -82,6 +79,20 @@ def save_proxy(proxy: Proxy, path: str | os.PathLike[str], *, overwrite: bool = 
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write_parts(folder: Path, proxy: Proxy) -> list[str]:
+    """Write the proxies that belong to this one; the files whose checksums it is to hold."""
+    written = []
+    for i, fold in enumerate(() if proxy.certificate is None else proxy.certificate.folds):
+        save_proxy(fold, folder / FOLDS / str(i))
+        written.append(f"{FOLDS}/{i}/{TEXT}")
+    if proxy._prover is not None:
+        save_proxy(proxy._prover.relaxed, folder / PROOF)
+        pairs = {"loose": proxy._prover.loose.tolist()}
+        (folder / PROOF / PAIRS).write_text(json.dumps(pairs) + "\n", encoding="utf-8")
+        written += [f"{PROOF}/{TEXT}", f"{PROOF}/{PAIRS}"]
+    return written
 
 
 def _described(proxy: Proxy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -157,6 +168,7 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
     arrays = _read_arrays(folder, text)
     _know_records()
     try:
+        parts = _checked_parts(folder, text)
         stated = text["problem"]
         if problem is None:
             problem = _reopened(text, arrays, folder)
@@ -184,9 +196,9 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
             calibration=optional("calibration", Calibration),
             box=optional("box", tuple),
             leverage=optional("leverage", Leverage),
-            certificate=None if made is None else made.with_folds(_folds(folder, problem)),
+            certificate=None if made is None else made.with_folds(_folds(folder, problem, made)),
         )
-        if (folder / PROOF).is_dir():
+        if f"{PROOF}/{TEXT}" in parts:
             proxy._prover = _prover(folder / PROOF, proxy)
         return proxy
     except CodecError as error:
@@ -218,9 +230,17 @@ def _know_records() -> None:
     from feasibly.model import deterministic, kernel, linear, posterior, response  # noqa: F401
 
 
-def _folds(folder: Path, problem: Problem) -> tuple[Proxy, ...]:
-    count = len(list((folder / FOLDS).iterdir())) if (folder / FOLDS).is_dir() else 0
-    return tuple(load_proxy(folder / FOLDS / str(i), problem) for i in range(count))
+def _folds(folder: Path, problem: Problem, made: Certificate) -> tuple[Proxy, ...]:
+    """The proxies of the certificate's folds, as many as its intervals are made of."""
+    crossed = [each.cross for each in made.answers.values() if each.cross is not None]
+    wanted = len(crossed[0].floor) if crossed else 0
+    missing = [k for k in range(wanted) if not is_proxy(folder / FOLDS / str(k))]
+    if missing:
+        raise ModelFileError(
+            f"{folder / FOLDS / str(missing[0])} is missing: the certificate rests on {wanted} such models; "
+            "fetch another copy, or certify again"
+        )
+    return tuple(load_proxy(folder / FOLDS / str(k), problem) for k in range(wanted))
 
 
 def _prover(folder: Path, proxy: Proxy) -> Prover:
@@ -288,6 +308,26 @@ def _read_arrays(folder: Path, text: Mapping[str, Any]) -> dict[str, NDArray[Any
     if not same:
         raise ModelFileError(f"{file} has changed since it was written; fetch another copy, or train again")
     return arrays
+
+
+def _checked_parts(folder: Path, text: Mapping[str, Any]) -> tuple[str, ...]:
+    """The files of proxies that belong to this one, their checksums tried."""
+    parts = text.get("parts")
+    if parts is None:  # saved before they had checksums here
+        return (f"{PROOF}/{TEXT}",) if (folder / PROOF).is_dir() else ()
+    for name, sealed in parts.items():
+        file = folder / name
+        try:
+            same = _file_digest(file) == sealed
+        except OSError as error:
+            raise ModelFileError(
+                f"{file} is missing or cannot be read; fetch another copy, or train and certify again"
+            ) from error
+        if not same:
+            raise ModelFileError(
+                f"{file} is not the one that was saved with this model; fetch another copy, or train and certify again"
+            )
+    return tuple(parts)
 
 
 def _file_digest(path: Path) -> str:

@@ -47,14 +47,6 @@ ROUNDS = 4
 KNOWN = ("pd", "qd", "branch", "generator", "c1", "c2", "rating")
 """Inputs that the relaxation knows."""
 BATCH = 256
-STEPS = 8
-"""On the relaxation's shared operator, for its multipliers: on 118 buses the bound is then short of the relaxation by a
-fiftieth of its gap, with predicted multipliers alone by a thirtieth."""
-NEAR = 1e-2
-"""Violations, per unit, above which what steps came to says nothing about the relaxation."""
-LEFT, LEAST = 0.1, 2e-5
-"""A bound is near enough if what is left to the relaxation is no more than this share of the way from the bound to the
-answer's cost, or this share of that cost."""
 _SEED = 1 << 41
 
 
@@ -107,41 +99,23 @@ class Prover:
             )
         return Prover(cone, learnt, loose)
 
-    def bound(self, x: Array, cost: Array) -> tuple[Array, NDArray[np.bool_]]:
+    def bound(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         """A lower bound for every row, and which rows even the relaxation's solver gave up on.
 
-        Any multipliers give a bound, so those of a few shared steps are tried first. Where they leave too large a part
-        of the way from the bound to `cost`, what the answers cost, the relaxation is solved.
+        Any multipliers give a bound: the nearer they are to the relaxation's own, the higher it is. Rows for which
+        those are not found are bounded by predicted ones.
         """
-        out, value = self._quickly(x)
-        gave_up = np.zeros(len(x), dtype=bool)
-        with np.errstate(invalid="ignore"):
-            enough = value - out <= np.maximum(LEFT * (cost - out), LEAST * np.abs(cost))
-        left = np.flatnonzero(~enough)
+        found = self.relaxed.predict(x, "auto")
+        assert found.duals is not None
+        out = self._bounds(x, Point(found.y, found.duals))
+        left = np.flatnonzero(~found.ok)
         if len(left):
-            found = self.relaxed.predict(x[left], "auto")
-            assert found.duals is not None
-            out[left] = np.maximum(out[left], self._bounds(x[left], Point(found.y, found.duals)))
-            gave_up[left] = np.isin(
-                [o.name for o in found.outcome], ["INFEASIBLE", "UNSOLVED", "NOT_FINITE_INPUT"]
-            )
+            driver = self.relaxed.ladder.driver
+            near = driver.full(driver.start(x[left], self.relaxed.model.predict(x[left]).mean))
+            predicted = Point(self.relaxed.problem.pin(x[left], near.y), near.duals)
+            out[left] = np.maximum(out[left], self._bounds(x[left], predicted))
+        gave_up = np.isin([o.name for o in found.outcome], ["INFEASIBLE", "UNSOLVED", "NOT_FINITE_INPUT"])
         return out, gave_up
-
-    def _quickly(self, x: Array) -> tuple[Array, Array]:
-        """Bounds from predicted multipliers and from those of some steps, the larger; and what the relaxation costs
-        where these end, NaN where that is not near a point of it."""
-        driver, problem = self.relaxed.ladder.driver, self.relaxed.problem
-        if not driver.calibration.shares:
-            return np.full(len(x), -np.inf), np.full(len(x), np.nan)
-        mean = self.relaxed.model.predict(x).mean
-        start = driver.start(x, mean)
-        state, _ = driver.iteration.run(
-            driver.operator(0), x, mean, start, STEPS, proximal=False, rest=0.0, rounds=driver.settings.quick_rounds,
-        )  # fmt: skip
-        point = driver.point(x, state)
-        bounds = np.maximum(self._bounds(x, driver.point(x, start)), self._bounds(x, point))
-        cost, equality, inequality = problem.worst(x, point.y)
-        return bounds, np.where(np.maximum(equality, inequality) < NEAR, cost, np.nan)
 
     def _bounds(self, x: Array, point: Point) -> Array:
         out = np.full(len(x), -np.inf)
@@ -268,7 +242,7 @@ def prove(proxy: Proxy, answer: Answer) -> Answer:
     lower = np.full(len(x), -np.inf)
     outcome, notes = list(answer.outcome), []
     if finite.any():
-        lower[finite], lost = prover.bound(x[finite], answer.objective[finite])
+        lower[finite], lost = prover.bound(x[finite])
         missing = np.isin([o.name for o in answer.outcome], ["INFEASIBLE", "UNSOLVED"])
         missing[np.flatnonzero(finite)[lost]] = True
         for row in np.flatnonzero(missing & finite):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from feasibly.model.linear import LinearModel, fit_ridge
 from feasibly.proxy import Proxy
 from tests.certified import MEAN, believer, gaps, solved
 from tests.problems import CASES, make
+from tests.sealed import edit
 
 ROOT = Path(__file__).parents[2]
 
@@ -356,6 +359,58 @@ def test_cross_leaves_each_label_out_of_its_own_model(toy_data: Dataset, tmp_pat
     proxy.save(tmp_path / "model")
     again = Proxy.load(tmp_path / "model", problem=toy_data.problem).predict(fresh.x, "mean")
     np.testing.assert_allclose(again.upper, found.upper, rtol=1e-9, atol=1e-12)  # type: ignore[arg-type]
+
+
+def _swap(folds: Path) -> None:
+    (folds / "0").rename(folds / "aside")
+    (folds / "1").rename(folds / "0")
+    (folds / "aside").rename(folds / "1")
+
+
+def _flip(file: Path) -> None:
+    spoilt = bytearray(file.read_bytes())
+    spoilt[-1] ^= 1
+    file.write_bytes(spoilt)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (_swap, r"folds/0/proxy\.json is not the one that was saved with this model"),
+        (lambda folds: shutil.rmtree(folds / "1"), r"folds/1/proxy\.json is missing"),
+        (lambda folds: shutil.rmtree(folds), r"folds/0/proxy\.json is missing"),
+        (lambda folds: _flip(folds / "2" / "proxy.json"), r"folds/2/proxy\.json is not the one"),
+        (lambda folds: _flip(folds / "2" / "arrays.safetensors"), r"arrays\.safetensors has changed"),
+    ],
+)
+def test_the_models_of_the_folds_are_sealed_with_the_proxy(
+    crossed: Proxy, tmp_path: Path, spoil: Callable[[Path], object], sentence: str
+) -> None:
+    crossed.save(tmp_path / "model")
+    spoil(tmp_path / "model" / "folds")
+    with pytest.raises(fb.FeasiblyError, match=sentence):
+        Proxy.load(tmp_path / "model", problem=crossed.problem)
+
+
+def test_folds_saved_before_they_were_sealed_still_open(crossed: Proxy, tmp_path: Path) -> None:
+    crossed.save(tmp_path / "model")
+    edit(tmp_path / "model", lambda text: text.pop("parts"))
+    again = Proxy.load(tmp_path / "model", problem=crossed.problem)
+    assert again.certificate is not None
+    assert len(again.certificate.folds) == 5
+    x = fb.sample(crossed.problem, 5, seed=3)
+    np.testing.assert_allclose(again.predict(x, "mean").upper, crossed.predict(x, "mean").upper)  # type: ignore[arg-type]
+    shutil.rmtree(tmp_path / "model" / "folds" / "4")
+    with pytest.raises(fb.FeasiblyError, match="folds/4 is missing: the certificate rests on 5 such models"):
+        Proxy.load(tmp_path / "model", problem=crossed.problem)
+
+
+@pytest.fixture(scope="module")
+def crossed(toy_data: Dataset) -> Proxy:
+    """A proxy with a certificate that rests on the models of five folds."""
+    proxy = believer(toy_data, 100)
+    fb.certify(proxy, toy_data, 0.9, variant="cross", folds=5, **MEAN)
+    return proxy
 
 
 def test_cross_refuses_what_it_cannot_promise(toy_data: Dataset) -> None:
