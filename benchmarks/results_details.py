@@ -12,6 +12,7 @@ from feasibly.report.beside import HOW_TO_READ, Line, beside_sheet, count_verdic
 from feasibly.report.files import ReportError, read_json
 from feasibly.report.published import METRICS, TABLES, PublishedTable
 from feasibly.report.render import TIE, duration, figure, notes_of, sheet_of
+from feasibly.report.rows import as_now, asked_of
 from feasibly.report.sheet import to_markdown
 from feasibly.train.registry import DEFAULT_METHOD
 
@@ -50,8 +51,26 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: (_size(path.stem), path.stem)):
         document = read_json(path)
-        found[path.stem] = document if isinstance(document, dict) else {"entries": document}
+        if not isinstance(document, dict):
+            document = {"entries": document}
+        elif path.stem.startswith("compare-"):
+            document["rows"] = _in_full(document)
+        found[path.stem] = document
     return found
+
+
+def _in_full(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a comparison; `train_seconds` counts all of a training where the file says what that was.
+
+    Older rows left out the constants of conditioning, which every method needs.
+    """
+    seconds = document.get("seconds", {})
+    rows = [as_now(row) for row in document.get("rows") or []]
+    for row in rows:
+        spent = seconds.get(f"{asked_of(row)}.{row['seed']}", {}).get("total")
+        if spent is not None and row.get("train_seconds") is not None:
+            row["train_seconds"] = max(spent, row["train_seconds"])
+    return rows
 
 
 def _size(stem: str) -> int:
@@ -116,27 +135,9 @@ def _comparison(name: str, document: Mapping[str, Any]) -> list[str]:
     )
     said = [
         *failures,
-        *(f"- {words}" for words in (*notes_of(rows), *preparation(document))),
+        *(f"- {words}" for words in notes_of(rows)),
     ]
     return [*text, *said, *([""] if said else [])]
-
-
-def preparation(document: Mapping[str, Any]) -> list[str]:
-    """What the column of training time leaves out in results from before it counted everything."""
-    trained = {f"{row['method']}.{row['seed']}": row.get("train_seconds") or 0.0 for row in document["rows"]}
-    found = [
-        f"{name} {duration(extra)}"
-        for name, spent in document.get("seconds", {}).items()
-        if (extra := spent.get("conditioning", 0.0))
-        and spent.get("total", 0.0) - trained.get(name, 0.0) > 0.5 * extra
-    ]
-    if not found:
-        return []
-    return [
-        "Train leaves out what conditioned answers need once a model: "
-        + ", ".join(found)
-        + " (method and seed). Where a method is not named here, that is part of its training."
-    ]
 
 
 def _verdict(lines: Sequence[Line], table: PublishedTable) -> str:
@@ -177,7 +178,7 @@ def _behind(lines: Sequence[Line], why: Mapping[str, str]) -> list[str]:
             for metric, cell in line.cells.items()
             if cell.verdict == "worse"
         ]
-        if line.label and not line.summary.note and cells:
+        if line.label and not line.summary.note and not line.summary.stands_in and cells:
             text.append(f"- {line.label}: {', '.join(cells)}. {why.get(line.method, '')}".rstrip())
     return ["Behind the published figure:", "", *text, ""] if text else []
 

@@ -14,7 +14,7 @@ from typing import Any
 from feasibly.report.beside import count_verdicts, put_beside
 from feasibly.report.files import ReportError
 from feasibly.report.published import PublishedTable
-from feasibly.report.render import duration, figure, summarise
+from feasibly.report.render import Summary, duration, figure, summarise
 from feasibly.train.registry import DEFAULT_METHOD
 from results_details import SHORT, find_table, other_page, problem_page, read_results
 
@@ -115,6 +115,7 @@ def _standing(by_problem: Mapping[str, Documents]) -> list[str]:
                     for line in beside
                     if line.label
                     and not line.summary.note
+                    and not line.summary.stands_in
                     and any(cell.verdict == "worse" for cell in line.cells.values())
                 }
             )
@@ -146,7 +147,7 @@ def short_table(comparisons: Documents, grids_only: bool = False) -> list[str]:
     for problem, document in chosen.items():
         if grids_only and problem.startswith("nonconvex:"):
             continue
-        found = {(s.method, s.answer): s for s in summarise(document["rows"]) if s.seeds and not s.note}
+        found = {(s.method, s.answer): s for s in _sound(document)}
         line = found.get((DEFAULT_METHOD, ANSWER))
         if line is None:
             continue
@@ -170,11 +171,16 @@ def short_table(comparisons: Documents, grids_only: bool = False) -> list[str]:
     ]
 
 
+def _sound(document: Mapping[str, Any]) -> list[Summary]:
+    """The lines that say something of their method: no failures, no stand-ins, nothing with a note."""
+    return [s for s in summarise(document["rows"]) if s.seeds and not s.note and not s.stands_in]
+
+
 def beside_ridge(comparisons: Documents) -> str:
     """How often the plainest belief leads to answers as good: what is learnt is not what makes them hold."""
     same, known = 0, 0
     for document in _telling(comparisons).values():
-        found = {(s.method, s.answer): s.mean for s in summarise(document["rows"]) if s.seeds and not s.note}
+        found = {(s.method, s.answer): s.mean for s in _sound(document)}
         ours, plain = found.get((DEFAULT_METHOD, ANSWER)), found.get(("ridge", ANSWER))
         if ours is not None and plain is not None:
             known += 1

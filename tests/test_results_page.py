@@ -151,15 +151,20 @@ def test_a_row_that_is_as_good_is_not_kept_quiet(folder: Path) -> None:
     assert "On 0 of 1 problems" in wanted(folder)[README]
 
 
-def test_time_that_old_results_leave_out_is_told(folder: Path) -> None:
+def test_the_time_of_training_counts_everything_that_the_file_knows_of(folder: Path) -> None:
     path = folder / "compare-6-mine.json"
     document = json.loads(path.read_text())
-    spent = {"mae.0": {"conditioning": 7.0, "total": 7.5}, "response.0": {"conditioning": 0.4, "total": 0.5}}
+    spent = {"mae.0": {"conditioning": 7.0, "total": 7.5}, "response.0": {"conditioning": 0.4, "total": 0.7}}
+    fallen = row("sandwich-bnn", "mean", 0.1, seed=1) | {"instead": "ridge", "train_seconds": 0.1}
+    document["rows"].append(fallen)
+    spent["sandwich-bnn.1"] = {"total": 33.0}
     path.write_text(json.dumps(document | {"seconds": spent}))
     page = wanted(folder)[DOCS / "results" / "mine.md"]
-    (line,) = (line for line in page.splitlines() if line.startswith("- Train leaves out"))
-    assert "mae.0 7 s (method and seed)" in line
-    assert "response" not in line
+    shown = {line.split(" | ")[0].strip("| "): line for line in page.splitlines() if line.startswith("| ")}
+    assert "| 7.5 s |" in shown["mae"]
+    assert "| 700 ms |" in shown["response"]
+    assert "| 33 s |" in shown["ridge for sandwich-bnn"]
+    assert "| 500 ms |" in shown["sandwich-bnn"]  # nothing more is known of it
 
 
 def test_pages_that_benchmarks_wrote_are_taken_over(folder: Path) -> None:

@@ -245,3 +245,17 @@ def test_a_worker_that_dies_leaves_a_row(
 def test_bad_questions_get_a_sentence(toy_data: fb.Dataset, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(ReportError, match=said):
         compare(toy_data, **({"labels": LABELS} | asked))
+
+
+def test_a_fallback_is_called_by_its_own_name(toy_data: fb.Dataset, tmp_path: Path) -> None:
+    found = compare(toy_data, ["ridge", "mae"], ["mean"], labels=LABELS, budget=1e-9, store=tmp_path / "s")
+    assert [(row["method"], row.get("asked")) for row in found.rows] == [("ridge", None), ("ridge", "mae")]
+    assert "too small to compile mae" in found.rows[1]["note"]
+    assert found.trainings["mae.0"]["method"] == "ridge"
+    assert not found.pick("mae", "mean")
+    cell = tmp_path / "s" / "cells" / "mae.mean.0.json"
+    stored = json.loads(cell.read_text())
+    del stored["row"]["asked"]
+    cell.write_text(json.dumps(stored | {"row": stored["row"] | {"method": "mae", "instead": "ridge"}}))
+    again = compare(toy_data, ["ridge", "mae"], ["mean"], labels=LABELS, budget=1e-9, store=tmp_path / "s")
+    assert again.rows == found.rows

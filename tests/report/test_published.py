@@ -11,6 +11,7 @@ from rich.console import Console
 
 import feasibly as fb
 from feasibly.report.beside import beside_csv, beside_sheet, count_verdicts, put_beside
+from feasibly.report.paperfigures import robustness_entries
 from feasibly.report.published import (
     METRICS,
     NONCONVEX_20,
@@ -137,3 +138,16 @@ def test_what_stands_in_for_a_method_is_not_counted() -> None:
     lines = put_beside(TABLE_57, [row("sandwich-bnn", "svp", 0.5, note="ridge stands in")])
     assert not count_verdicts(lines)
     assert "| Sandwich BNN SvP | sandwich-bnn † | svp |" in to_markdown(beside_sheet(lines))
+
+
+def test_a_stand_in_stands_beside_the_row_it_was_to_be() -> None:
+    rows = [row("sandwich-bnn", "svp", 0.5), row("ridge", "svp", 0.7, seed=1, asked="sandwich-bnn")]
+    lines = put_beside(TABLE_57, rows)
+    assert [(line.label, line.method, line.summary.asked) for line in lines] == [
+        ("Sandwich BNN SvP", "sandwich-bnn", "sandwich-bnn"),
+        ("Sandwich BNN SvP", "ridge", "sandwich-bnn"),
+    ]
+    assert count_verdicts(lines) == count_verdicts(lines[:1])
+    assert "| Sandwich BNN SvP | ridge for sandwich-bnn | svp |" in to_markdown(beside_sheet(lines))
+    assert "Sandwich BNN SvP (ridge)" in to_markdown(beside_sheet(lines, narrow=True))
+    assert {entry["method"] for entry in robustness_entries(TABLE_57, rows)} == {"sandwich-bnn"}

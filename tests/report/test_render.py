@@ -138,3 +138,32 @@ def test_a_stand_in_is_marked_and_never_best() -> None:
     assert r"sandwich-bnn $\dagger$ & mean" in sheet.to_latex(render.sheet_of(rows))
     assert "† sandwich-bnn: ridge stands in" in render.describe(comparison)
     assert "ridge stands in" in render.to_csv(comparison)
+
+
+def test_a_seed_that_fell_back_is_a_line_of_its_own_and_not_averaged() -> None:
+    rows = [
+        row("ridge", "mean", 0.05),
+        row("response", "mean", 0.01),
+        row("response", "mean", 0.03, seed=1),
+        row("ridge", "mean", 0.9, seed=2, asked="response", note="no time"),
+    ]
+    old = [*rows[:3], row("response", "mean", 0.9, seed=2, instead="ridge", note="no time")]
+    for given in (rows, old):
+        lines = render.summarise(given)
+        assert [(s.asked, s.method, s.seeds) for s in lines] == [
+            ("ridge", "ridge", 1),
+            ("response", "response", 2),
+            ("response", "ridge", 1),
+        ]
+        assert lines[1].mean["gap_percent"] == pytest.approx(0.02)
+        assert "| ridge for response † | mean | 0.900 |" in sheet.to_markdown(render.sheet_of(given))
+        assert render.notes_of(given) == ["† ridge for response: no time"]
+    found = Comparison("p", tuple(rows))
+    assert [r["seed"] for r in found.pick("response", "mean")] == [0, 1]
+    assert [r["seed"] for r in found.pick("ridge", "mean")] == [0]
+    assert [line["asked"] for line in csv.DictReader(io.StringIO(render.to_csv(found)))] == [
+        "",
+        "",
+        "",
+        "response",
+    ]

@@ -33,7 +33,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Line:
-    """A method and an answer; `label` is the paper's name for it, or empty where it has none."""
+    """A method and an answer; `label` is the paper's name for what was asked for, or empty where it has none."""
 
     label: str
     method: str
@@ -49,13 +49,13 @@ class Line:
 
 def put_beside(table: PublishedTable, rows: Iterable[Mapping[str, Any]]) -> list[Line]:
     """The paper's rows in its order, then ours that it does not have. Missing measurements are left out."""
-    found = {(s.method, s.answer): s for s in summarise(rows)}
+    found = {(s.asked, s.answer, s.method): s for s in summarise(rows)}
     lines = []
     for row in table.rows:
-        summary = found.pop((row.method, row.answer), None)
-        if summary is not None:
+        for key in [key for key in found if key[:2] == (row.method, row.answer)]:
+            summary = found.pop(key)
             cells = {m: _cell(summary, table, m, row.values.get(m), row.digits.get(m, 3)) for m in METRICS}
-            lines.append(Line(row.label, row.method, row.answer, cells, summary))
+            lines.append(Line(row.label, summary.method, row.answer, cells, summary))
     for summary in found.values():
         cells = {}
         for metric in METRICS:
@@ -79,12 +79,12 @@ def _cell(
 def count_verdicts(lines: Iterable[Line], *, own: bool = False) -> Counter[str]:
     """How many cells are better, equal and worse, over the paper's rows (or, with `own`, over ours alone).
 
-    Rows with a note are left out: what stands in for a method says nothing of it.
+    Rows with a note are left out, and so is what stands in for a method: it says nothing of it.
     """
     return Counter(
         cell.verdict
         for line in lines
-        if bool(line.label) != own and not line.summary.note
+        if bool(line.label) != own and not line.summary.note and not line.summary.stands_in
         for cell in line.cells.values()
         if cell.verdict
     )
@@ -98,7 +98,8 @@ def beside_sheet(lines: list[Line], *, narrow: bool = False) -> Sheet:
     for before, line in zip([None, *lines], lines, strict=False):
         new = before is not None and bool(before.label) and not line.label
         mean, mark = line.summary.mean, " †" if line.summary.note else ""
-        named = [f"{line.label}{mark}" if line.label else line.summary.name, line.answer]
+        label = f"{line.label} ({line.method})" if line.summary.stands_in else line.label
+        named = [f"{label}{mark}" if line.label else line.summary.name, line.answer]
         if not narrow:
             named = [line.label or "(not in the paper)", line.summary.name, line.answer]
         if line.failed:
@@ -125,7 +126,18 @@ def beside_csv(lines: list[Line]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        ["label", "method", "answer", "metric", "measured", "published", "verdict", "seeds", "failed"]
+        [
+            "label",
+            "method",
+            "answer",
+            "metric",
+            "measured",
+            "published",
+            "verdict",
+            "seeds",
+            "failed",
+            "asked",
+        ]
     )
     for line in lines:
         for metric, cell in line.cells.items():
@@ -142,6 +154,7 @@ def beside_csv(lines: list[Line]) -> str:
                     cell.verdict,
                     line.summary.seeds,
                     line.failed,
+                    line.summary.asked if line.summary.stands_in else "",
                 ]
             )
     return out.getvalue()

@@ -21,6 +21,7 @@ from feasibly.measure.metrics import Metrics, Rows
 from feasibly.model.belief import Model
 from feasibly.proxy import Proxy, evaluate_proxy
 from feasibly.report.files import ReportError, plain, read_json, to_json, write_whole
+from feasibly.report.rows import as_now
 from feasibly.train.registry import find
 
 INSTANCES = ("gap_percent", "max_eq", "max_ineq", "max_bound")
@@ -99,7 +100,10 @@ class Shelf:
     def row(self, method: str, seed: int, answer: str) -> dict[str, Any] | None:
         """What is in a cell, or `None`."""
         path = self.cell(method, seed, answer)
-        return read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        found = read_json(path)
+        return found | {"row": as_now(found["row"])}
 
     def missing(self, training: Training) -> tuple[str, ...]:
         """The answers of a training that have no row yet, those that failed before among them."""
@@ -176,25 +180,20 @@ def run_training(
         tell("answering", answer, "")
         try:
             found = evaluate_proxy(proxy, rows, answer, limit=plan.tests)
-            cell = {"row": found.as_dict() | _remark(proxy), "instances": instances_of(found.rows)}
+            note = {"note": proxy.record.note} if proxy.record.note else {}
+            cell = {"row": found.as_dict() | note, "instances": instances_of(found.rows)}
         except Exception as error:
             fail(shelf, plan, training, answer, reason_of(error), proxy)
         else:
             write_whole(shelf.cell(training.method, training.seed, answer), to_json(cell))
 
 
-def _remark(proxy: Proxy) -> dict[str, str]:
-    """What a reader of the row has to know: a stand-in must not pass for the method it stands in for."""
-    record = proxy.record
-    found = {"note": record.note} if record.note else {}
-    return found | ({"method": record.asked, "instead": record.method} if record.stands_in else {})
-
-
 def _keep(shelf: Shelf, training: Training, proxy: Proxy, keep_model: bool) -> None:
     record = proxy.record
     left_out = [answer for answer in ANSWERS if not applies(answer, proxy.model)]
     kept = {
-        "left_out": left_out, "seconds": record.seconds, "note": record.note, "settings": record.settings,
+        "method": record.method, "asked": record.asked, "left_out": left_out, "seconds": record.seconds,
+        "note": record.note, "settings": record.settings,
         "trials": record.trials, "history": record.history, "train_seconds": record.train_seconds,
     }  # fmt: skip
     if keep_model:
@@ -210,7 +209,8 @@ def fail(
     """Keep a row that says why there is none."""
     record = None if proxy is None else proxy.record
     row: dict[str, Any] = {
-        "method": training.method,
+        "method": training.method if record is None else record.method,
+        **({"asked": record.asked} if record is not None and record.stands_in else {}),
         "answer": answer,
         "labels": plan.labels if record is None else record.labels,
         "unlabelled": plan.unlabelled if record is None else record.unlabelled,

@@ -19,6 +19,7 @@ from feasibly.report._apart import Watch, run_apart
 from feasibly.report.cells import Plan, Shelf, Step, Training, run_training
 from feasibly.report.files import ReportError, plain, read_json, to_json, write_whole
 from feasibly.report.machine import cores_available, describe_machine
+from feasibly.report.rows import asked_of, key_of, stands_in
 from feasibly.train.registry import METHODS
 
 
@@ -29,7 +30,8 @@ class Comparison:
     Attributes:
         problem: its name.
         rows: one object a row, as `feasibly compare --json` prints them, in the order of tables. A row of a method
-            that failed has a key `failed` that says why.
+            that failed has a key `failed` that says why; where there was no time for a method, `method` is what
+            answered and `asked` what it stands in for.
         info: machine, cores, versions, commit, plan, the order in which trainings ran, the solver's own time.
         instances: for each row, `gap_percent`, `max_eq`, `max_ineq` and `max_bound` of every instance.
         trainings: by method and seed, where the time went and how training proceeded.
@@ -52,12 +54,12 @@ class Comparison:
         )
 
     def proxy(self, method: str, seed: int, data: Dataset) -> Proxy | None:
-        """The trained proxy, where it was kept."""
+        """The proxy that was trained when `method` was asked for, where it was kept."""
         return None if self.store is None else Shelf(self.store).proxy(Training(method, seed, ()), data)
 
     def pick(self, method: str, answer: str) -> list[Mapping[str, Any]]:
-        """The rows of one method and answer, one a seed."""
-        return [row for row in self.rows if row["method"] == method and row["answer"] == answer]
+        """The rows of one method and answer, one a seed; what stands in for a method is not among its rows."""
+        return [row for row in self.rows if key_of(row) == (method, method, answer)]
 
 
 def compare(
@@ -235,9 +237,9 @@ def _gather(problem: str, shelf: Shelf, trainings: list[Training], info: Mapping
     return Comparison(problem, rows, info, tuple(cell["instances"] for cell in found), records, shelf.folder)
 
 
-def rank_of(row: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Where a row stands in a table: by method, by answer, by seed."""
-    return _place(row["method"], METHODS), _place(row["answer"], ANSWERS), row["seed"]
+def rank_of(row: Mapping[str, Any]) -> tuple[int, bool, int, int]:
+    """Where a row stands in a table: by the method asked for, what stands in for it last, by answer, by seed."""
+    return _place(asked_of(row), METHODS), stands_in(row), _place(row["answer"], ANSWERS), row["seed"]
 
 
 def _place(name: str, known: Sequence[str]) -> int:

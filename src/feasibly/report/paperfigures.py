@@ -27,7 +27,7 @@ def draw_growth(
     for buses, summaries in measured.items():
         table = published.get(buses)
         for each in summaries:
-            if each.seeds:
+            if each.seeds and not each.stands_in:
                 values = [each.mean[m if table is None else table.ours(m)] for m in GROWTH]
                 _append(numbers, ("measured", each.method, each.answer, buses, *values))
         for row in table.rows if table is not None else ():
@@ -75,7 +75,7 @@ def robustness_entries(table: PublishedTable, rows: Sequence[Mapping[str, Any]])
     found = []
     for line in put_beside(table, rows):
         published = table.find(line.method, line.answer)
-        if not line.summary.seeds or published is None:
+        if not line.summary.seeds or line.summary.stands_in or published is None:
             continue
         for metric in GROWTH:
             key = table.ours(metric)

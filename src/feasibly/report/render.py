@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feasibly.report.compare import Comparison
+from feasibly.report.rows import as_now, called, key_of
 from feasibly.report.sheet import Cell, Row, Sheet, failed
 
 
@@ -44,7 +45,7 @@ TIE = 1e-6
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of a table: a method and an answer, over all seeds."""
+    """One line of a table: a method and an answer, over all seeds. `method` is what answered."""
 
     method: str
     answer: str
@@ -55,23 +56,31 @@ class Summary:
     failed: str = ""
     note: str = ""
     """What has to be known of some of its trainings, as that a budget was too small and ridge stands in."""
-    instead: str = ""
-    """What stands in for the method."""
+    asked: str = ""
+    """The method that it stands in for, or itself."""
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether another method was asked for."""
+        return self.asked != self.method
 
     @property
     def name(self) -> str:
-        """The method, with what stands in for it, and marked where there is a note."""
-        name = f"{self.method} ({self.instead})" if self.instead else self.method
+        """The method, with what it stands in for, and marked where there is a note."""
+        name = called({"method": self.method, "asked": self.asked})
         return f"{name} †" if self.note else name
 
 
 def summarise(rows: Iterable[Mapping[str, Any]]) -> list[Summary]:
-    """Mean and range over seeds of each method and answer, in the order in which they come."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["method"], row["answer"]), []).append(row)
+    """Mean and range over seeds of each method and answer, in the order in which they come.
+
+    A seed for which another method stands in is a line of its own: it says nothing of the method.
+    """
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for row in map(as_now, rows):
+        groups.setdefault(key_of(row), []).append(row)
     found = []
-    for (method, answer), members in groups.items():
+    for (asked, method, answer), members in groups.items():
         fine = [row for row in members if "failed" not in row]
         reasons = [row["failed"] for row in members if "failed" in row]
         values = {
@@ -88,7 +97,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> list[Summary]:
                 {key: max(v, default=math.nan) for key, v in values.items()},
                 reasons[0] if reasons else "",
                 next((row["note"] for row in fine if row.get("note")), ""),
-                next((row["instead"] for row in fine if row.get("instead")), ""),
+                asked,
             )
         )
     return found
@@ -101,7 +110,7 @@ def best_of(summaries: Sequence[Summary], column: Column) -> set[int]:
     values = {
         i: s.mean[column.key]
         for i, s in enumerate(summaries)
-        if s.seeds and not s.note and math.isfinite(s.mean[column.key])
+        if s.seeds and not s.note and not s.stands_in and math.isfinite(s.mean[column.key])
     }
     if not values:
         return set()
@@ -152,7 +161,7 @@ def sheet_of(rows: Iterable[Mapping[str, Any]]) -> Sheet:
     best = {column.key: best_of(lines, column) for column in COLUMNS}
     found, before = [], ""
     for i, line in enumerate(lines):
-        new, before = bool(before) and line.method != before, line.method
+        new, before = bool(before) and line.asked != before, line.asked
         if not line.seeds:
             found.append(failed([line.name, line.answer], line.failed, len(COLUMNS), new))
             continue
@@ -212,7 +221,7 @@ def describe(comparison: Comparison) -> list[str]:
 
 def notes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """What the marks in a table mean, a sentence for each method and note."""
-    found = dict.fromkeys((row["method"], row["note"]) for row in rows if row.get("note"))
+    found = dict.fromkeys((called(row), row["note"]) for row in map(as_now, rows) if row.get("note"))
     return [f"† {method}: {note}" for method, note in found]
 
 
@@ -221,9 +230,9 @@ def to_csv(comparison: Comparison) -> str:
     names = [
         key
         for key in (comparison.rows[0] if comparison.rows else {})
-        if key not in ("percentiles", "outcomes", "note", "failed")
+        if key not in ("percentiles", "outcomes", "note", "failed", "asked")
     ]
-    names += ["failed", "note"]
+    names += ["failed", "note", "asked"]
     out = io.StringIO()
     writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

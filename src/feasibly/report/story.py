@@ -30,6 +30,7 @@ from feasibly.report.figures import (
     draw_spread,
 )
 from feasibly.report.proven import draw_proven
+from feasibly.report.rows import as_now, asked_of, called, key_of, stands_in
 from feasibly.report.sheet import Sheet
 from feasibly.train.registry import DEFAULT_METHOD
 
@@ -129,9 +130,10 @@ def _main_evaluation(data: Dataset, comparison: Comparison | None, main: str) ->
     """The main rung (and the bare mean) of a proxy that a comparison kept: the default method's, or another's."""
     if comparison is None or comparison.store is None:
         return []
-    methods = dict.fromkeys([DEFAULT_METHOD, *(row["method"] for row in comparison.rows)])
+    methods = dict.fromkeys([DEFAULT_METHOD, *(asked_of(row) for row in comparison.rows)])
     for method in methods:
-        rows = [row for row in comparison.rows if row["method"] == method and "failed" not in row]
+        rows = [row for row in comparison.rows if asked_of(row) == method and "failed" not in row]
+        rows.sort(key=stands_in)  # a seed that has the method itself, where there is one
         if rows and (proxy := comparison.proxy(method, rows[0]["seed"], data)) is not None:
             answers = [a for a in dict.fromkeys(["mean", main]) if any(row["answer"] == a for row in rows)]
             limit = max(row["count"] for row in rows)
@@ -153,30 +155,34 @@ def _choose(evaluations: Sequence[Evaluation], main: str) -> Evaluation | None:
 def _gather(evaluations: Sequence[Evaluation], comparison: Comparison | None) -> _Material:
     material = _Material()
     if comparison is not None:
-        material.rows.extend(comparison.rows)
+        material.rows.extend(map(as_now, comparison.rows))
         material.instances.extend(comparison.instances or [{}] * len(comparison.rows))
         several = len({row["seed"] for row in comparison.rows}) > 1
         for name, record in comparison.trainings.items():
             method, _, seed = name.rpartition(".")
+            method = called(
+                {"method": record.get("method") or method, "asked": record.get("asked") or method}
+            )
             label = f"{method}, seed {seed}" if several else method
             material.seconds[label] = record.get("seconds", {})
             if record.get("history"):
                 material.histories[label] = record["history"]
             if record.get("note"):
                 material.notes.append(f"† {label}: {record['note']}")
-    seen = {(row["method"], row["answer"], row["seed"]) for row in material.rows}
+    seen = {(*key_of(row), row["seed"]) for row in material.rows}
     for each in evaluations:
         made = each.proxy.record
         row = each.as_dict() | ({"note": made.note} if made.note else {})
-        if (row["method"], row["answer"], row["seed"]) in seen:
+        if (*key_of(row), row["seed"]) in seen:
             continue
+        name = called(row)
         material.rows.append(row)
         material.instances.append(instances_of(each.rows))
-        material.seconds.setdefault(made.method, made.seconds)
+        material.seconds.setdefault(name, made.seconds)
         if made.history:
-            material.histories.setdefault(made.method, made.history)
+            material.histories.setdefault(name, made.history)
         if made.note:
-            material.notes.append(f"† {made.method}: {made.note}")
+            material.notes.append(f"† {name}: {made.note}")
     order = sorted(range(len(material.rows)), key=lambda i: rank_of(material.rows[i]))
     material.rows[:] = [material.rows[i] for i in order]
     material.instances[:] = [material.instances[i] for i in order]
@@ -192,9 +198,8 @@ def _headline(rows: Sequence[Mapping[str, Any]], chosen: Evaluation | None, main
     """The row that the report is about: that of the answers drawn, or the main rung of the default method."""
     fine = [row for row in rows if "failed" not in row]
     if chosen is not None:
-        record = chosen.proxy.record
-        same = (record.method, chosen.which, record.seed)
-        return next((r for r in fine if (r["method"], r["answer"], r["seed"]) == same), chosen.as_dict())
+        own = chosen.as_dict()
+        return next((r for r in fine if (*key_of(r), r["seed"]) == (*key_of(own), own["seed"])), own)
     mains = [row for row in fine if row["answer"] == main] or fine
     return next((row for row in mains if row["method"] == DEFAULT_METHOD), mains[0] if mains else {})
 
@@ -213,7 +218,7 @@ def _spreads(material: _Material, main: str, per_unit: bool) -> list[Drawing]:
     groups: dict[str, Mapping[str, Any]] = {}
     for row, values in zip(material.rows, material.instances, strict=True):
         if values and "failed" not in row:
-            groups.setdefault(f"{row['method']}, {row['answer']}", values)
+            groups.setdefault(f"{called(row)}, {row['answer']}", values)
     if len(groups) > MOST_BOXES:
         groups = {k: v for k, v in groups.items() if k.endswith((", mean", f", {main}"))}
     if not groups:

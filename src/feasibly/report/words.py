@@ -10,6 +10,7 @@ from feasibly.data.dataset import Dataset
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of
 from feasibly.report.render import COLUMNS, duration, figure, sheet_of
+from feasibly.report.rows import called
 from feasibly.report.sheet import Cell, Row, Sheet
 
 RUNGS: Mapping[str, str] = {
@@ -99,12 +100,6 @@ def asked(data: Dataset, rows: Sequence[Mapping[str, Any]], row: Mapping[str, An
             ("Seeds", ", ".join(str(s) for s in sorted({r["seed"] for r in rows}))),
         ]  # fmt: skip
     return facts
-
-
-def called(row: Mapping[str, Any]) -> str:
-    """A row's method, with what answered in its place where there was no time for it."""
-    instead = row.get("instead") or (row["method"] if row.get("asked") else "")
-    return f"{row.get('asked', row['method'])} ({instead})" if instead else str(row["method"])
 
 
 def time_words(row: Mapping[str, Any]) -> list[str]:
