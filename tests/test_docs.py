@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from feasibly.train import registry
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -44,12 +47,28 @@ WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for bloc
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In order, in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))  # what a page registers goes with it
     space: dict[str, Any] = {"__name__": "__main__"}
     for block in _blocks(page):
         if block.language == "python":
             # Blank lines keep the line numbers of a traceback those of the page.
             code = compile("\n" * (block.line - 1) + block.text, _name(page), "exec")
             exec(code, space)
+
+
+def test_every_public_name_is_on_the_page_of_the_api() -> None:
+    """By the place where its own text stands, and the text is one."""
+    import feasibly as fb
+
+    listed = re.findall(r"^::: (feasibly\.\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    shown = {}
+    for path in listed:
+        home, _, name = path.rpartition(".")
+        shown[name] = getattr(importlib.import_module(home), name)
+    for name in set(fb.__all__) - {"__version__"}:
+        public = getattr(fb, name)
+        assert shown.get(name) is public, name
+        assert not callable(public) or "see there" not in str(public.__doc__), name
 
 
 def test_languages_are_known() -> None:

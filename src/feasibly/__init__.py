@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from feasibly.runtimes.files import Exported, export
     from feasibly.screening.run import Screening, screen
     from feasibly.timeseries import TimeSeries, run_timeseries
-    from feasibly.train.registry import DEFAULT_METHOD, METHODS
+    from feasibly.train.registry import DEFAULT_METHOD, METHODS, Method, register
 
 _HOMES = {
     "ANSWERS": "feasibly.answer.ladder",
@@ -60,6 +60,8 @@ _HOMES = {
     "sample": "feasibly.problem.sampling",
     "DEFAULT_METHOD": "feasibly.train.registry",
     "METHODS": "feasibly.train.registry",
+    "Method": "feasibly.train.registry",
+    "register": "feasibly.train.registry",
     "Screening": "feasibly.screening.run",
     "screen": "feasibly.screening.run",
     "Evaluation": "feasibly.proxy",
@@ -89,6 +91,7 @@ __all__ = [
     "Evaluation",
     "Exported",
     "FeasiblyError",
+    "Method",
     "Metrics",
     "Problem",
     "ProblemError",
@@ -110,6 +113,7 @@ __all__ = [
     "label",
     "load_problem",
     "nonconvex",
+    "register",
     "run_timeseries",
     "sample",
     "screen",

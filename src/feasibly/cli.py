@@ -18,6 +18,7 @@ from feasibly._cli.certify_command import certify
 from feasibly._cli.console import say
 from feasibly._cli.demo import demo
 from feasibly._cli.export_command import export
+from feasibly._cli.options import ListsMethods
 from feasibly._cli.screen_command import screen
 from feasibly._cli.serve_command import serve
 from feasibly._cli.train_command import train
@@ -125,14 +126,14 @@ app.command("label", short_help="draw instances and solve them")(
     signals.apart(data_commands.label, data_commands.COURTESY, data_commands.on_cluster)
 )
 app.add_typer(_importers, name="import", short_help="import solved instances")
-app.command("train", short_help="learn a proxy from solved instances")(train)
+app.command("train", cls=ListsMethods, short_help="learn a proxy from solved instances")(train)
 app.command("predict", short_help="answer the rows of a file")(signals.apart(model_commands.predict))
 app.command("inputs", short_help="write a file of inputs to start from")(model_commands.inputs)
 app.command("evaluate", short_help="measure answers against solved instances")(
     signals.apart(model_commands.evaluate)
 )
 app.command("certify", short_help="say what may be promised of the answers")(signals.apart(certify))
-app.command("compare", short_help="every method and answer in one table")(
+app.command("compare", cls=ListsMethods, short_help="every method and answer in one table")(
     signals.apart(report_commands.compare, report_commands.COURTESY)
 )
 app.command("screen", short_help="every hour of a profile under every outage")(
@@ -140,7 +141,7 @@ app.command("screen", short_help="every hour of a profile under every outage")(
 )
 app.command("serve", short_help="answers over HTTP, and a page to ask for them")(serve)
 app.command("export", short_help="a file for another runtime")(signals.apart(export))
-app.command("reproduce", short_help="the paper's tables and figures, by name")(
+app.command("reproduce", cls=ListsMethods, short_help="the paper's tables and figures, by name")(
     signals.apart(report_commands.reproduce, report_commands.COURTESY)
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 import feasibly as fb
 from feasibly._cli import demo as demo_module
 from feasibly._cli.columns import match_inputs, read_table, write_table
-from feasibly._cli.options import ANSWERS, METHODS
+from feasibly._cli.options import ANSWERS
+from feasibly.train import registry
 from tests.cli.conftest import CASE, LABELS, invoke
 from tests.data.foreign import (
     opfdata_instances,
@@ -40,9 +42,19 @@ def text(*words: object) -> str:
 
 
 def test_help_names_the_methods_and_answers_there_are() -> None:
-    assert METHODS.split(", ") == list(fb.METHODS)
+    for command in ("train", "compare", "reproduce"):
+        assert ", ".join(fb.METHODS) in " ".join(text(command, "--help").split())
     assert tuple(ANSWERS.split(", ")) == fb.ANSWERS
     assert f"[default: {fb.DEFAULT_METHOD}]" in text("train", "--help")
+
+
+def test_help_names_what_was_registered_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = text("train", "--help")
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    fb.register(replace(registry.find("ridge"), name="ridge-again"))
+    assert "ridge-again" in text("train", "--help")
+    monkeypatch.undo()
+    assert text("train", "--help") == before
 
 
 def test_version() -> None:

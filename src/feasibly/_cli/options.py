@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from feasibly.train import registry
 
-METHODS = ", ".join(registry.METHODS)
+METHODS = "{methods}"
+"""In the help of an option: the names of the methods there are when it is printed."""
+
+
+class ListsMethods(TyperCommand):
+    """A command whose help names the methods: those registered when it is shown, not when it was imported."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        params: list[Any] = list(self.params)
+        written = [(each, each.help) for each in params if METHODS in (getattr(each, "help", None) or "")]
+        names = ", ".join(registry.METHODS)
+        try:
+            for each, help_ in written:
+                each.help = help_.replace(METHODS, names)
+            super().format_help(ctx, formatter)
+        finally:
+            for each, help_ in written:
+                each.help = help_
+
 
 ANSWERS = "mean, svp, conditioned, polished, solved, auto"
 """As in `feasibly.ANSWERS`."""

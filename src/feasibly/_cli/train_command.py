@@ -16,6 +16,7 @@ from feasibly._cli.console import Meter, counted, emit, in_words, say, show
 from feasibly._cli.files import FileError, check_target
 from feasibly._cli.options import METHODS, AsJson, Data, Force, Seed
 from feasibly.problem.errors import FeasiblyError
+from feasibly.train.registry import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from feasibly.fitting import Fitting
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def train(
     data: Data,
     out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder to write the proxy to.")],
-    method: Annotated[str, typer.Option("--method", metavar="M", help=f"One of {METHODS}.")] = "response",
+    method: Annotated[str, typer.Option("--method", metavar="M", help=f"One of {METHODS}.")] = DEFAULT_METHOD,
     budget: Annotated[
         float,
         typer.Option(

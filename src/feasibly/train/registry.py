@@ -1,10 +1,14 @@
 """Every method in one place: whoever lists, offers, draws or trains methods derives that from here.
 
-Nothing heavy is imported before a method is asked for, so that the command line's help can list them.
+Nothing heavy is imported before a method is asked for, so that the command line's help can list them. Packages that
+are installed offer theirs as entry points of the group `feasibly.methods`, each a `Method` or several: those are there
+in every process, for the command line and for workers too.
 """
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
@@ -17,6 +21,13 @@ if TYPE_CHECKING:
 
 DEFAULT_METHOD = "response"
 
+GROUP = "feasibly.methods"
+"""The entry points under which packages offer methods."""
+
+
+class MethodWarning(UserWarning):
+    """A method that a package offers and that is not to be had."""
+
 
 def _no_settings() -> None:
     """For methods that have none."""
@@ -24,22 +35,27 @@ def _no_settings() -> None:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to learn."""
+    """A way to learn, for `register`."""
 
     name: str
     summary: str
     """One line for lists and help."""
     fit: Callable[[Request], Trained]
+    """Takes a `feasibly.train.training.Request` and gives a `feasibly.train.task.Trained`."""
     make_settings: Callable[[], Any] = _no_settings
     """Gives a frozen dataclass with the method's default settings, or `None` when it has none."""
     bayesian: bool = False
     """Whether its models have a posterior to draw from, so that `svp` applies."""
     closed: bool = False
-    """Whether it is a formula: no steps to repeat, no trials to choose from, and quick to fit again."""
+    """Whether it is a formula, and so quick to fit again."""
     unlabelled: bool = True
     """Whether it learns from inputs without labels."""
     fewest: int = 4
     """Labels that it needs."""
+    trials: bool = False
+    """Whether it starts anew as often as `Request.trials` says, and keeps the best."""
+    steps: bool = False
+    """Whether it takes the steps of `Request.replay` again."""
 
     @property
     def settings(self) -> Any:
@@ -48,6 +64,40 @@ class Method:
 
 
 _METHODS: dict[str, Method] = {}
+_EVERYWHERE: set[str] = set()
+"""Names that other processes know too."""
+_BROKEN: dict[str, str] = {}
+"""Why methods that packages offer are not to be had."""
+_WAITING = [GROUP]
+"""Empty once the packages were asked."""
+_LOCK = threading.RLock()
+
+
+def _known() -> dict[str, Method]:
+    """All methods; packages are asked for theirs the first time, not when this is imported."""
+    with _LOCK:
+        while _WAITING:
+            _ask_packages(_WAITING.pop())
+    return _METHODS
+
+
+def _ask_packages(group: str) -> None:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=group):
+        try:
+            given = point.load()
+            for method in given if isinstance(given, list | tuple) else [given]:
+                if not isinstance(method, Method):
+                    raise TypeError(f"{point.value} is not a feasibly.Method but {method!r}")
+                if _METHODS.get(method.name) is not method:  # else its module has registered it by itself
+                    register(method)
+                _EVERYWHERE.add(method.name)
+        except Exception as error:  # whatever is wrong with another's package, the other methods are there
+            who = point.dist.name if point.dist is not None else point.value
+            why = " ".join(str(error).split()) or type(error).__name__
+            _BROKEN[point.name] = f"the method {point.name!r} of the package {who} cannot be used: {why}"
+            warnings.warn(_BROKEN[point.name], MethodWarning, stacklevel=2)
 
 
 class Names(Sequence[str]):
@@ -58,16 +108,16 @@ class Names(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[str]: ...
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        return tuple(_METHODS)[index]
+        return tuple(_known())[index]
 
     def __len__(self) -> int:
-        return len(_METHODS)
+        return len(_known())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(tuple(_METHODS))
+        return iter(tuple(_known()))
 
     def __contains__(self, name: object) -> bool:
-        return name in _METHODS
+        return name in _known()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -83,7 +133,11 @@ METHODS = Names()
 
 
 def register(method: Method) -> Method:
-    """Add a method, for `fit` and everyone else; a name is taken once."""
+    """Add a method, for `fit` and everyone else in this process; a name is taken once.
+
+    Raises:
+        FeasiblyError: the name is taken.
+    """
     if method.name in _METHODS:
         raise FeasiblyError(f"a method {method.name!r} is registered already; choose another name")
     _METHODS[method.name] = method
@@ -92,14 +146,22 @@ def register(method: Method) -> Method:
 
 def find(name: str) -> Method:
     """The method of that name, or an error that lists the names there are."""
-    if name not in _METHODS:
-        raise FeasiblyError(f"there is no method {name!r}; choose one of {', '.join(_METHODS)}")
-    return _METHODS[name]
+    known = _known()
+    if name not in known:
+        raise FeasiblyError(
+            _BROKEN.get(name) or f"there is no method {name!r}; choose one of {', '.join(known)}"
+        )
+    return known[name]
+
+
+def is_everywhere(name: str) -> bool:
+    """Whether other processes know the method too: those here, and those that packages offer."""
+    return name in _known() and name in _EVERYWHERE
 
 
 def closed_form() -> tuple[str, ...]:
     """The names of the methods that are quick to fit again."""
-    return tuple(name for name, method in _METHODS.items() if method.closed)
+    return tuple(name for name, method in _known().items() if method.closed)
 
 
 # ---- the methods there are ---------------------------------------------------------------------------------
@@ -171,6 +233,8 @@ def _supervised_settings() -> Any:
     return BayesianSettings(rounds=0)
 
 
+_BY_STEPS: dict[str, Any] = {"trials": True, "steps": True}
+
 for _method in (
     Method(
         "ridge", "ridge regression, in closed form", _ridge, bayesian=True, closed=True, unlabelled=False, fewest=2
@@ -178,29 +242,41 @@ for _method in (
     Method(
         "gp", "a Gaussian process, in closed form", _gp, bayesian=True, closed=True, unlabelled=False, fewest=2
     ),
-    Method("mae", "mean absolute error with a bound-repair layer", _penalty, _penalty_settings("mae", "none")),
-    Method("mse", "mean squared error with a bound-repair layer", _penalty, _penalty_settings("mse", "none")),
     Method(
-        "mae-penalty", "mean absolute error and penalised violations", _penalty, _penalty_settings("mae", "penalty")
+        "mae", "mean absolute error with a bound-repair layer", _penalty, _penalty_settings("mae", "none"),
+        **_BY_STEPS,
     ),
     Method(
-        "mse-penalty", "mean squared error and penalised violations", _penalty, _penalty_settings("mse", "penalty")
+        "mse", "mean squared error with a bound-repair layer", _penalty, _penalty_settings("mse", "none"),
+        **_BY_STEPS,
+    ),
+    Method(
+        "mae-penalty", "mean absolute error and penalised violations", _penalty, _penalty_settings("mae", "penalty"),
+        **_BY_STEPS,
+    ),
+    Method(
+        "mse-penalty", "mean squared error and penalised violations", _penalty, _penalty_settings("mse", "penalty"),
+        **_BY_STEPS,
     ),
     Method(
         "lagrangian-dual", "mean absolute error and violations with learnt multipliers", _penalty,
-        _penalty_settings("mae", "dual"),
+        _penalty_settings("mae", "dual"), **_BY_STEPS,
     ),
-    Method("supervised-bnn", "a Bayesian network trained on labels", _bayesian, _supervised_settings, bayesian=True),
+    Method(
+        "supervised-bnn", "a Bayesian network trained on labels", _bayesian, _supervised_settings, bayesian=True,
+        **_BY_STEPS,
+    ),
     Method(
         "sandwich-bnn", "a Bayesian network trained by turns on labels and on feasibility", _bayesian,
-        _bayesian_settings, bayesian=True,
+        _bayesian_settings, bayesian=True, **_BY_STEPS,
     ),
     Method(
-        "sandwich-dnn", "a network trained by turns on labels and on feasibility", _sandwich_dnn, _sandwich_settings
+        "sandwich-dnn", "a network trained by turns on labels and on feasibility", _sandwich_dnn, _sandwich_settings,
+        **_BY_STEPS,
     ),
     Method(
         DEFAULT_METHOD, "the optimum's first-order response, corrected on labels and on its own conditioned answers",
         _response, bayesian=True, closed=True, fewest=1,
     ),
 ):  # fmt: skip
-    register(_method)
+    _EVERYWHERE.add(register(_method).name)

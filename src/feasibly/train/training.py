@@ -96,11 +96,10 @@ def check_request(
     """The settings to train with; what the method cannot honour is refused."""
     if not isinstance(trials, Integral) or isinstance(trials, bool) or trials < 1:
         raise FeasiblyError(f"at least one trial is needed, not {trials}")
-    if method.closed and trials > 1:
-        raise FeasiblyError(
-            f"{method.name} gives the same model every time; leave trials out, or choose a network"
-        )
-    if method.closed and replay is not None:
+    if trials > 1 and not method.trials:
+        how = "gives the same model every time" if method.closed else "is trained once"
+        raise FeasiblyError(f"{method.name} {how}; leave trials out, or choose a network")
+    if replay is not None and not method.steps:
         raise FeasiblyError(f"{method.name} takes no steps that could be repeated; leave steps out")
     return _settings(method, settings)
 
