@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import shutil
@@ -168,7 +169,42 @@ def test_what_a_package_index_and_a_citation_need() -> None:
     version = re.search(r'"(.*)"', (ROOT / "src" / "feasibly" / "_version.py").read_text().splitlines()[-1])
     assert version is not None
     assert (cited["version"], cited["license"]) == (version[1], PROJECT["license"])
+    assert datetime.date.fromisoformat(cited["date-released"])
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    (paper,) = cited["references"]
+    assert paper["title"] in readme
+    assert f"ICML {paper['year']}" in readme
+    assert [author["family-names"] for author in paper["authors"]] == re.findall(
+        r"\w+", readme.rpartition("proxy of ")[2].partition(", *")[0].replace(" and ", ", ")
+    )
+    addresses = PROJECT.get("urls", {})
+    stated = (
+        cited.get("repository-code"),
+        yaml.load(  # its hooks are Python names, which only MkDocs can read
+            (ROOT / "mkdocs.yml").read_text(), yaml.BaseLoader
+        ).get("repo_url"),
+    )
+    if not any(stated):
+        assert not addresses, "the project has no public address yet, so one that is given was made up"
+    else:
+        assert {"Documentation", "Source", "Changelog", "Issues"} <= set(addresses)
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     assert {hook["entry"].split()[0] for hook in hooks} == {
         f".venv/bin/{tool}" for tool in ("ruff", "mypy", "lint-imports")
     }
+
+
+def test_every_file_and_folder_is_described_and_under_contract() -> None:
+    """Of the package's top: a new one needs its line in the design and its place in the import contract."""
+    top = [
+        path.name
+        for path in (ROOT / "src" / "feasibly").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    ]
+    design = (ROOT / "docs" / "design.md").read_text()
+    here = {path if path.endswith(".py") else f"{path}/" for path in top}
+    assert here <= set(re.findall(r"`(\w+(?:\.py|/))`", design))
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    placed = {name.split(".")[1] for layer in layers for name in re.findall(r"feasibly[\w.]+", layer)}
+    assert placed == {path.removesuffix(".py") for path in top} - {"__init__"}
