@@ -207,6 +207,10 @@ def test_forms_carry_every_name():
     } <= set(frame.columns)
     assert len(frame) == len(found)
     cube = found.to_xarray()
+    assert tuple(cube["outcome"].values) == tuple(frame["outcome"]) == found.outcome_names
+    assert tuple(cube["level"].values) == tuple(frame["level"]) == found.level
+    assert cube["steps"].values.tolist() == frame["steps"].tolist() == found.steps.tolist()
+    assert frame["factorisations"].tolist() == found.factorisations.tolist()
     assert cube["price"].sel(bus=31).values == pytest.approx(frame["price_31"].to_numpy())
     assert cube["y"].sel(output="pg_31").values == pytest.approx(frame["pg_31"].to_numpy())
     assert cube["x"].sel(input="pd_2").values == pytest.approx(found.x[:, 0])
@@ -231,6 +235,7 @@ def test_what_cannot_be_had_is_said():
     believed = _answered("grid3", "mean")
     assert believed.duals is None
     assert believed.loading.shape == (6, 3)
+    assert "level" not in believed.to_xarray()
     assert "price_1" not in believed.to_pandas().columns
     with pytest.raises(fb.FeasiblyError, match="ask for conditioned"):
         _ = believed.prices

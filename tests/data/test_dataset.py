@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from feasibly.data.dataset import Dataset, LabelError, block_rows
-from feasibly.data.schema import UNSOLVED
+from feasibly.data.schema import PENDING
 from feasibly.data.split import first_of_each, row_keys, split_rows
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError, ProblemError
@@ -39,8 +42,8 @@ def test_rows_without_a_finite_answer_are_not_labels(toy: Problem) -> None:
     y[7] = np.inf
     x[9, 0] = np.nan
     marred = Dataset.from_arrays(toy, x, y)
-    assert marred.outcomes() == {"UNSOLVED": 2, "OK": 37, "NOT_FINITE_INPUT": 1}
-    assert list(marred.outcome[[3, 7, 9]]) == [UNSOLVED, UNSOLVED, Outcome.NOT_FINITE_INPUT.value]
+    assert marred.outcomes() == {"PENDING": 2, "OK": 37, "NOT_FINITE_INPUT": 1}
+    assert list(marred.outcome[[3, 7, 9]]) == [PENDING, PENDING, Outcome.NOT_FINITE_INPUT.value]
     assert np.isnan(marred.y[~marred.solved]).all()
     with pytest.raises(LabelError, match=r"3 of 40 rows are not labels") as caught:
         marred.raise_if_failed()
@@ -128,8 +131,28 @@ def test_blocks_shrink_as_problems_grow() -> None:
     assert block_rows(Large()) == 2  # type: ignore[arg-type]
 
 
-def test_the_frame_has_the_names_of_inputs_and_outputs(grid3: Problem) -> None:
-    x = sample(grid3, 3, 0)
-    frame = Dataset.from_arrays(grid3, x, np.tile(grid3.start, (3, 1))).frame
-    assert list(frame["input"].values) == list(grid3.input_names)
-    assert frame["y"].sel(output="vm_2").shape == (3,)
+def test_forms_have_the_names_of_inputs_outputs_and_outcomes(grid3: Problem) -> None:
+    x, y = sample(grid3, 3, 0), np.tile(grid3.start, (3, 1))
+    y[1, 0] = np.nan
+    data = Dataset.from_arrays(grid3, x, y)
+    assert data.outcome_names == ("OK", "PENDING", "OK")
+    cube = data.to_xarray()
+    assert list(cube["input"].values) == list(grid3.input_names)
+    assert cube["y"].sel(output="vm_2").shape == (3,)
+    assert tuple(cube["outcome"].values) == data.outcome_names
+    table = data.take([1, 2]).to_pandas()
+    assert list(table.index) == [1, 2]
+    assert list(table.columns) == [
+        *grid3.input_names, *grid3.output_names, "objective", "outcome", "iterations", "seconds",
+    ]  # fmt: skip
+    assert list(table["outcome"]) == ["PENDING", "OK"]
+    assert table["pd_2"].to_numpy() == pytest.approx(x[1:, 0])
+    assert np.isnan(table["vm_2"].iloc[0])
+
+
+def test_a_store_keeps_the_codes_of_outcomes(grid3: Problem, tmp_path: Path) -> None:
+    y = np.tile(grid3.start, (3, 1))
+    y[1] = np.nan
+    Dataset.from_arrays(grid3, sample(grid3, 3, 0), y).save(tmp_path / "rows")
+    assert xr.open_zarr(tmp_path / "rows")["outcome"].values.tolist() == [0, -1, 0]
+    assert Dataset.open(tmp_path / "rows").to_xarray()["outcome"].values.tolist() == ["OK", "PENDING", "OK"]

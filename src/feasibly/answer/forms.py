@@ -53,13 +53,24 @@ def _scalars(answer: Answer) -> Iterator[tuple[str, NDArray[Any]]]:
             yield name, getattr(answer, name)
 
 
-def columns(answer: Answer, *, std: bool, duals: bool, grid: bool) -> Mapping[str, NDArray[Any]]:
+def _effort(answer: Answer) -> Iterator[tuple[str, NDArray[Any]]]:
+    """What answered each row, and what that took."""
+    if len(answer.level) == len(answer):
+        yield "level", np.array([str(level) for level in answer.level], dtype=np.str_)
+    for name in ("steps", "factorisations"):
+        if getattr(answer, name) is not None:
+            yield name, np.asarray(getattr(answer, name))
+
+
+def columns(
+    answer: Answer, *, std: bool, duals: bool, grid: bool, effort: bool = False
+) -> Mapping[str, NDArray[Any]]:
     """Named columns of one length, in order."""
     problem = answer._known
     here = grid_of(problem)
     names = answer.output_names
     found: dict[str, NDArray[Any]] = {name: answer.y[:, i] for i, name in enumerate(names)}
-    found |= dict(_scalars(answer))
+    found |= dict(_scalars(answer)) | (dict(_effort(answer)) if effort else {})
 
     def spread(prefix: str, labels: Any, values: Any) -> None:
         wide = np.broadcast_to(values, (len(answer), len(labels)))
@@ -100,7 +111,7 @@ def to_xarray(answer: Answer) -> xr.Dataset:
         values = getattr(answer, name)
         if values is not None:
             data[name] = (("row", "output"), np.broadcast_to(values, answer.y.shape))
-    data |= {name: (("row",), values) for name, values in _scalars(answer)}
+    data |= {name: (("row",), values) for each in (_scalars, _effort) for name, values in each(answer)}
     if answer.duals is not None:
         coords["equality"] = equality_names(problem, here)
         coords["inequality"] = [limit.name for limit in limits(problem, here)[1]]

@@ -230,18 +230,24 @@ class Answer:
         return to_xarray(self)
 
     def to_pandas(self, *, std: bool = False, duals: bool = False, grid: bool = True) -> pd.DataFrame:
-        """One line an instance: outputs by name, cost, violations, outcome and rung, intervals of a certificate.
+        """One line an instance: outputs by name, cost, violations, outcome, rung, effort and promised intervals.
 
         Args:
             std: also the standard deviation of every output, `std_pg_1`.
             duals: also the multiplier of every constraint, `dual_p_balance_1`.
             grid: for grids also prices (`price_1`, with multipliers) and flows (`p_from_1`, `loading_1`).
+
+        Examples:
+            With an answer of `fit`'s example:
+
+            >>> list(answer.to_pandas().columns[:6])
+            ['y0', 'y1', 'objective', 'max_equality', 'max_inequality', 'outcome']
         """
         import pandas as pd
 
         from feasibly.answer.forms import columns
 
-        return pd.DataFrame(dict(columns(self, std=std, duals=duals, grid=grid)))
+        return pd.DataFrame(dict(columns(self, std=std, duals=duals, grid=grid, effort=True)))
 
     def write_pandapower(self, net: Any, row: int = 0) -> None:
         """Fill the result tables of the pandapower net that the problem was made of with one row, as `runopp` does.

@@ -19,7 +19,7 @@ from feasibly.data.schema import (
     DUALS,
     LARGEST_BLOCK,
     OUTCOME,
-    UNSOLVED,
+    PENDING,
     Provenance,
     StoreError,
     X,
@@ -36,6 +36,7 @@ from feasibly.problem.point import Duals
 from feasibly.solve.outcome import Outcome
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 Array = NDArray[np.float64]
@@ -85,7 +86,7 @@ class Dataset:
         objective = np.full(len(x), np.nan)
         objective[fine] = problem.objectives(x[fine], y[fine])
         fine &= np.isfinite(objective)
-        outcome = np.where(fine, Outcome.OK.value, UNSOLVED)
+        outcome = np.where(fine, Outcome.OK.value, PENDING)
         outcome[~np.isfinite(x).all(axis=1)] = Outcome.NOT_FINITE_INPUT.value
         provenance = Provenance("arrays", problem.fingerprint, versions=versions_now())
         arrays = {"x": x, "y": np.where(fine[:, None], y, np.nan), "objective": objective, "outcome": outcome}
@@ -182,7 +183,7 @@ class Dataset:
 
     @functools.cached_property
     def outcome(self) -> NDArray[np.int8]:
-        """What became of each row: the value of an `Outcome`, or `UNSOLVED` (-1) where there is none yet."""
+        """What became of each row: the value of an `Outcome`, or `PENDING` (-1); `outcome_names` has them by name."""
         return self._column(OUTCOME.name)
 
     @functools.cached_property
@@ -209,11 +210,31 @@ class Dataset:
             )
         return Duals(**found)
 
-    @property
-    def frame(self) -> xr.Dataset:
-        """The same as an xarray dataset, with the problem's names for inputs and outputs."""
+    def to_xarray(self) -> xr.Dataset:
+        """The same as an xarray dataset, by the problem's names; outcomes by name, as in `Answer.to_xarray`."""
         names = {"input": list(self.problem.input_names), "output": list(self.problem.output_names)}
-        return self._frame.assign_coords({k: v for k, v in names.items() if k in self._frame.dims})
+        named = self._frame.assign_coords({k: v for k, v in names.items() if k in self._frame.dims})
+        return named.assign(outcome=("row", np.array(self.outcome_names, dtype=np.str_)))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One line a row: inputs and outputs by name, cost, outcome by name, and what the solver took.
+
+        Examples:
+            >>> data.to_pandas()[["objective", "outcome"]].shape
+            (100, 2)
+        """
+        import pandas as pd
+
+        names = [*self.problem.input_names, *self.problem.output_names]
+        index = pd.Index(self.rows, name="row")
+        frame = pd.DataFrame(np.hstack([self.x, self.y]), columns=names, index=index)
+        scalars = {
+            "objective": self.objective,
+            "outcome": list(self.outcome_names),
+            "iterations": self.iterations,
+            "seconds": self.seconds,
+        }
+        return pd.concat([frame, pd.DataFrame(scalars, index=index)], axis=1)
 
     # ---- counting --------------------------------------------------------------------------------------
 
@@ -237,7 +258,7 @@ class Dataset:
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
-        """What became of each row, by name, as in `Answer.outcome_names`; `UNSOLVED` where nothing has yet."""
+        """What became of each row, by name, as in `Answer.outcome_names`; `PENDING` where it was not solved yet."""
         return tuple(outcome_name(code) for code in self.outcome.tolist())
 
     def outcomes(self) -> dict[str, int]:
@@ -253,7 +274,7 @@ class Dataset:
         for code in sorted(set(self.outcome[~self.solved].tolist())):
             where = self.rows[self.outcome == code]
             listed = ", ".join(map(str, where))
-            advice = "They have no answer yet." if code == UNSOLVED else _outcome(code).advice
+            advice = "They have no answer yet." if code == PENDING else _outcome(code).advice
             lines.append(f"  - {outcome_name(code)}, {len(where)} rows ({listed}): {advice}")
         reasons = self.problem.refused(self.x)
         lines += [f"    row {self.rows[i]}: {refusal.why}" for i, refusal in reasons.items()]
@@ -303,7 +324,7 @@ class Dataset:
 
 def outcome_name(code: int) -> str:
     """The name of an outcome's code, the one for rows without an answer included."""
-    return "UNSOLVED" if code == UNSOLVED else _outcome(code).name
+    return "PENDING" if code == PENDING else _outcome(code).name
 
 
 def _outcome(code: int) -> Outcome:

@@ -18,7 +18,7 @@ from feasibly.data.schema import (
     ANSWER,
     DUALS,
     OUTCOME,
-    UNSOLVED,
+    PENDING,
     Arrays,
     Provenance,
     StoreError,
@@ -61,7 +61,7 @@ class LabelInterrupt(KeyboardInterrupt):
 
     def __init__(self, data: Dataset) -> None:
         self.data = data
-        done = int((data.outcome != UNSOLVED).sum())
+        done = int((data.outcome != PENDING).sum())
         where = (
             ""
             if data.path is None
@@ -112,6 +112,15 @@ def label(
         EngineError, MissingExtraError: the engine is not to be had.
         TranslationError: the problem cannot be translated for the solver.
         LabelInterrupt: Ctrl-C, with what was solved.
+
+    Examples:
+        With the problem of `fit`'s example:
+
+        >>> solved = fb.label(problem, [[0.25, 1.5], [0.5, -1.0]], jobs=1)
+        >>> solved.outcomes()
+        {'OK': 2}
+        >>> abs(solved.y - [[0.25, 1.0], [0.5, 0.0]]).max() < 1e-6
+        np.True_
     """
     check_engine(engine, jobs=jobs, address=address)
     options = options or SolverOptions()
@@ -173,13 +182,13 @@ def _fill(
     todo, block = sink.missing(), sink.block
     if not todo:
         return
-    resumed = int((sink.outcome != UNSOLVED).sum())
+    resumed = int((sink.outcome != PENDING).sum())
     began = time.perf_counter()
 
     def tell(stage: str) -> None:
         if progress is not None:
             outcome = sink.outcome[: len(x)]
-            done = int((outcome != UNSOLVED).sum())
+            done = int((outcome != PENDING).sum())
             failed = int((outcome > Outcome.OK.value).sum())
             progress(Progress(stage, done, len(x), failed, min(resumed, done), time.perf_counter() - began))
 
@@ -320,7 +329,7 @@ class _Stored:
         good = sound.difference(crashed.tolist())
         missing = [i for i in range(-(-self._asked // self.block)) if i not in good]
         for index in missing:
-            if (self.outcome[self._writer.rows(index)] != UNSOLVED).all():
+            if (self.outcome[self._writer.rows(index)] != PENDING).all():
                 self._writer.forget(index)  # damaged or crashed: nobody may read it as solved meanwhile
         return missing
 

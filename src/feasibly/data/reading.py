@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.data._lock import NAME as LOCK
-from feasibly.data.schema import FORMAT, FORMAT_VERSION, UNSOLVED, StoreError
+from feasibly.data.schema import FORMAT, FORMAT_VERSION, PENDING, StoreError
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import rebuild
@@ -143,7 +143,7 @@ _MEND = "run the command that made it again to solve those rows anew"
 def finished_blocks(outcome: NDArray[Any], block: int) -> list[int]:
     """Blocks in which no row is unsolved."""
     starts = range(0, len(outcome), block)
-    return [i for i, first in enumerate(starts) if (outcome[first : first + block] != UNSOLVED).all()]
+    return [i for i, first in enumerate(starts) if (outcome[first : first + block] != PENDING).all()]
 
 
 def blocks_without_files(

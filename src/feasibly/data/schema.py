@@ -18,8 +18,9 @@ from feasibly.problem.errors import FeasiblyError
 FORMAT = "feasibly-dataset"
 FORMAT_VERSION = 1
 
-UNSOLVED = -1
-"""The outcome of a row that nobody has answered yet; every other code is an `Outcome`."""
+PENDING = -1
+"""The outcome of a row that was not solved yet; every other code is an `Outcome`. (`UNSOLVED`, of an answer, is another
+thing: a solver tried and found nothing.)"""
 
 LARGEST_BLOCK = 32
 """Rows solved, sent and stored together, at most. The number of workers has no say in it, and a store
@@ -54,7 +55,7 @@ class Field:
 
 
 X = Field("x", "input", np.float64, np.nan)
-OUTCOME = Field("outcome", None, np.int8, UNSOLVED)
+OUTCOME = Field("outcome", None, np.int8, PENDING)
 ANSWER = (
     Field("y", "output", np.float64, np.nan),
     Field("objective", None, np.float64, np.nan),

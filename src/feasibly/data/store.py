@@ -39,7 +39,7 @@ from feasibly.data.schema import (
     FORMAT,
     FORMAT_VERSION,
     OUTCOME,
-    UNSOLVED,
+    PENDING,
     Field,
     StoreError,
     stored_fields,
@@ -262,7 +262,7 @@ class Writer:
 
     def _read_outcome(self) -> NDArray[np.int8]:
         array = self._arrays[OUTCOME.name]
-        outcome = np.full(array.shape, UNSOLVED, dtype=np.int8)
+        outcome = np.full(array.shape, PENDING, dtype=np.int8)
         for first in range(0, len(outcome), self.block):
             with suppress(Exception):  # a damaged chunk tells nothing, so its rows are unsolved
                 outcome[first : first + self.block] = array[first : first + self.block]
@@ -318,7 +318,7 @@ class Writer:
     def forget(self, index: int) -> None:
         """Mark a block unsolved before its arrays are written anew."""
         rows = self.rows(index)
-        self.outcome[rows] = UNSOLVED
+        self.outcome[rows] = PENDING
         with _telling_of_disk(self.path):
             self._write_chunk(OUTCOME.name, index, self.outcome[rows])
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from feasibly.data.dataset import Dataset
 from feasibly.data.label import Progress, label
-from feasibly.data.schema import UNSOLVED
+from feasibly.data.schema import PENDING
 from feasibly.problem.families import load_problem
 from feasibly.report.beside import Line, put_beside
 from feasibly.report.cells import Step
@@ -80,7 +80,7 @@ def labelled(case: str, need: int, request: Request) -> Dataset:
         request.watch(f"solving instances of {problem.name}: {now.done:,} of {now.total:,}{rest}")
 
     # Rows that nobody has answered yet come first: which rows are the first solved ones must not depend on luck.
-    while data is None or (pending := bool((data.outcome == UNSOLVED).any())) or data.n_labels < need:
+    while data is None or (pending := bool((data.outcome == PENDING).any())) or data.n_labels < need:
         if data is not None:
             drawn = max(need, len(data)) if pending else len(data) + need - data.n_labels + 8
         request.watch(f"solving instances of {problem.name}: {drawn:,} draws")
