@@ -300,10 +300,15 @@ class Evaluation:
 
     proxy: Proxy
     answer: Answer
+    """Its answers to those rows."""
     rows: Rows
+    """What was measured of each."""
     metrics: Metrics
+    """The same over all rows."""
     which: str
+    """The answer that was asked for, one of `ANSWERS`."""
     predict_seconds_per_instance: float
+    """Wall clock, without compiling."""
 
     def as_dict(self) -> dict[str, Any]:
         """One flat object, as `--json` prints it."""
@@ -367,6 +372,13 @@ def evaluate_proxy(
 
     The time per instance is that of a second pass (`repeat`), so that compilation, paid once, is not in it; unless
     the first took minutes, of which compiling is a small part.
+
+    Examples:
+        With the proxy and the labels of `fit`'s example:
+
+        >>> measured = fb.evaluate_proxy(proxy, data, "mean")
+        >>> measured.metrics.count, measured.as_dict()["method"]
+        (60, 'ridge')
     """
     if data.problem.fingerprint != proxy.problem.fingerprint:
         raise FeasiblyError(f"the data belong to another problem ({data.problem.name}) than the proxy")

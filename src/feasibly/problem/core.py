@@ -70,6 +70,16 @@ class Problem:
     Raises:
         ProblemError: with every fault found: shapes, crossed bounds, NaN at the nominal point, a function
             that JAX cannot trace.
+
+    Examples:
+        The nearest point to `x` on a line, within bounds:
+
+        >>> nearest = fb.Problem(
+        ...     lambda x, y: ((y - x) ** 2).sum(), [0.0, 0.0], [1.0, 1.0], box=([0.0, 0.0], [1.0, 1.0]),
+        ...     equality=lambda x, y: y[:1] + y[1:] - 1.0,
+        ... )
+        >>> nearest.n_inputs, nearest.n_outputs, nearest.n_equalities, nearest.output_names
+        (2, 2, 1, ('y0', 'y1'))
     """
 
     def __init__(

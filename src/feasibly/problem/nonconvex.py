@@ -16,6 +16,10 @@ def nonconvex(variables: int, equalities: int, inequalities: int, seed: int = 17
 
     Q is diagonal with entries from U[0, 1], p from U[0, 1], A and G standard normal, x from U[-1, 1], and
     h_i = sum_j |(G A^+)_ij|, which makes A^+ x feasible for every x in the box.
+
+    Examples:
+        >>> fb.nonconvex(variables=10, equalities=4, inequalities=6).name
+        'nonconvex:10,4,6'
     """
     sizes = {"variables": variables, "equalities": equalities, "inequalities": inequalities}
     faults = [
