@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import time
+import queue
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,16 +78,17 @@ def test_training_and_comparing_say_what_is_left(home: Path, tmp_path: Path, sai
     assert any("of 2 trainings done; " in each for each in said)
 
 
-def test_a_wait_is_told_of_before_three_seconds_are_over(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wait_is_told_of_before_three_seconds_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(console._moments()) < 3.0
-    every = itertools.count(1)
-    monkeypatch.setattr(console, "_moments", lambda: (i / 100 for i in every))
+    due: queue.Queue[float] = queue.Queue()
+    heard: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(console, "_moments", lambda: iter(due.get, None))
+    monkeypatch.setattr(console, "say", heard.put)
     with console.Meter("opening model") as meter:
-        time.sleep(0.05)
+        due.put(0.0)
+        assert heard.get(timeout=60).endswith("s] opening model ...")
         meter.turn_to("answering 7 instances")
-        time.sleep(0.05)
-    said = capsys.readouterr().err
-    assert "s] opening model ..." in said
-    assert "s] answering 7 instances ..." in said
+        due.put(0.0)
+        assert heard.get(timeout=60).endswith("s] answering 7 instances ...")
+        due.put(1e6)  # the end comes before this moment does, and is not waited for
+    assert heard.empty()

@@ -40,6 +40,14 @@ def _get(address: str) -> int:
         return error.code
 
 
+def _listens(address: str) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=60).close()
+    except ConnectionError:
+        return False
+    return True
+
+
 def test_it_listens_answers_and_stops_when_asked(shelved: Path, tmp_path: Path) -> None:
     process = _start(str(shelved / "grid3"), "--cache", str(tmp_path / "cache"), "--batch", "1")
     try:
@@ -55,11 +63,15 @@ def test_it_listens_answers_and_stops_when_asked(shelved: Path, tmp_path: Path) 
         # Asked to stop while a request is half sent: it is finished and answered all the same.
         with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=60) as line:
             line.sendall(
-                b"POST /models/grid3/answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{"
+                b"POST /models/grid3/answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+                b"Expect: 100-continue\r\n\r\n"
             )
-            time.sleep(0.5)
+            assert line.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"  # the request was taken
+            line.sendall(b"{")
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
+            while _listens(address):  # until it was heard
+                time.sleep(0.01)
+            assert process.poll() is None
             line.sendall(b"}")
             assert line.recv(65536).startswith(b"HTTP/1.1 200")
         assert process.wait(60) == 0
