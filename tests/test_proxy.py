@@ -180,12 +180,30 @@ def test_a_budget_too_small_for_the_default_is_kept_and_gives_ridge() -> None:
     data = fb.label(problem, fb.sample(problem, 30, seed=0), jobs=1)
     proxy = fb.fit(problem, data, budget=0.5)
     assert (proxy.method, proxy.model.kind, proxy.record.asked) == ("ridge", "linear", "response")
-    assert proxy.record.label == "ridge (no time for response)"
+    assert proxy.record.label == "ridge (instead of response)"
     with pytest.raises(fb.FeasiblyError, match="larger budget"):
         proxy.predict(data.x[:3])
     assert np.isfinite(proxy.predict(data.x[:3], "mean").y).all()
     assert "no time to prepare conditioning" in proxy.record.note
     assert "instead of response" in proxy.record.note
+
+
+def test_what_a_stand_in_was_to_be_is_said_wherever_it_goes(toy) -> None:
+    from types import SimpleNamespace
+
+    from feasibly.runtimes.files import describe
+    from feasibly.serve.plain import summary
+
+    problem, data, learnt = toy
+    fallen = fb.fit(problem, data, "mae", labels=40, budget=1e-9, trials=3)
+    both = {"method": "ridge", "asked": "mae"}
+    assert both.items() <= describe(fallen, "mean", "onnx", 0.0).items()
+    assert (
+        both.items() <= summary(SimpleNamespace(name="m", problem=problem, grid=None, proxy=fallen)).items()
+    )
+    assert both.items() <= fb.evaluate_proxy(fallen, data, "mean").as_dict().items()
+    assert fallen.record.trials == 1
+    assert "asked" not in describe(learnt, "mean", "onnx", 0.0)
 
 
 @pytest.mark.parametrize("method", fb.METHODS)

@@ -15,7 +15,7 @@ from feasibly.answer.settings import Settings
 from feasibly.data.dataset import Dataset
 from feasibly.data.schema import versions_now
 from feasibly.model.belief import Model
-from feasibly.model.linear import fit_ridge
+from feasibly.model.linear import LinearModel, fit_ridge
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.sampling import input_range, sample
@@ -136,7 +136,7 @@ class Fitting:
     def run(self) -> Proxy:
         """Do it."""
         from feasibly._compiled import keep_compiled
-        from feasibly.train.constants import Constants, find_constants
+        from feasibly.train.constants import find_constants
         from feasibly.train.training import train
 
         keep_compiled()
@@ -147,13 +147,12 @@ class Fitting:
         inputs = np.delete(
             inputs, list(problem.refused(inputs)), axis=0
         )  # outages that split the grid teach nothing
-        rows, inputs = self._enough(rows, inputs)
-        task = Task.split(problem, rows.x, rows.y, unlabelled=inputs, seed=self._seed, solved=rows)
-        with clock.account("ridge"):
-            first = fit_ridge(rows.x, rows.y)
-        self._constants = Constants(first)
-        self._offer(lambda: first, "ridge")
         try:
+            if len(rows.x) > 1:
+                self._begin(rows)
+            rows, inputs = self._enough(rows, inputs)
+            first = self._begin(rows)
+            task = Task.split(problem, rows.x, rows.y, unlabelled=inputs, seed=self._seed, solved=rows)
             self._constants = find_constants(
                 problem, rows, first, clock, seed=self._seed, share=0.5 if self._method.closed else 0.25,
                 alone=self._asked != DEFAULT_METHOD, tell=self._tell,
@@ -163,8 +162,20 @@ class Fitting:
                 progress=self._progress, constants=self._constants, best=self._offer,
             )  # fmt: skip
         except KeyboardInterrupt:
+            if self._best is None:  # one label, and nothing was made of it yet
+                raise
             return self.so_far("Training was interrupted")
         return self._proxy(trained)
+
+    def _begin(self, rows: Labels) -> LinearModel:
+        """Ridge: what there is from now on, whatever happens."""
+        from feasibly.train.constants import Constants
+
+        with self._clock.account("ridge"):
+            first = fit_ridge(rows.x, rows.y)
+        self._constants = Constants(first)
+        self._offer(lambda: first, "ridge")
+        return first
 
     def _enough(self, rows: Labels, inputs: NDArray[np.float64]) -> tuple[Labels, NDArray[np.float64]]:
         """The labels; where they are a handful, with answers of its own to a part of the other inputs.
@@ -177,7 +188,7 @@ class Fitting:
         part = len(inputs) // UNLABELLED
         with self._clock.account("from few labels"):
             found = answered_by_itself(
-                self._problem, rows, inputs[:part], seconds=FEW_SHARE * self._clock.left
+                self._problem, rows, inputs[:part], seconds=FEW_SHARE * self._clock.left, tell=self._tell
             )
         if len(found.x) < 2:
             raise FeasiblyError(
@@ -247,7 +258,7 @@ class Fitting:
             budget_seconds=clock.budget,
             train_seconds=clock.elapsed,
             seed=self._seed,
-            trials=self._trials,
+            trials=self._trials if learnt else 1,
             seconds=seconds,
             history=tuple(trained.history),
             steps=tuple(trained.steps),

@@ -51,7 +51,7 @@ class TrainingRecord:
     note: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     asked: str = ""
-    """The method that was asked for, where there was no time for it and `method` says what it is instead."""
+    """The method that was asked for, where it was not learnt and `method` says what it is instead; `note` says why."""
 
     @property
     def stands_in(self) -> bool:
@@ -59,9 +59,14 @@ class TrainingRecord:
         return bool(self.asked) and self.asked != self.method
 
     @property
+    def named(self) -> dict[str, str]:
+        """For JSON: `method` is what it is, and `asked`, where another was asked for, that."""
+        return {"method": self.method, **({"asked": self.asked} if self.stands_in else {})}
+
+    @property
     def label(self) -> str:
-        """The method in one or two words, for first lines and tables: `ridge (no time for response)`."""
-        return f"{self.method} (no time for {self.asked})" if self.stands_in else self.method
+        """The method in one or two words, for first lines and tables: `ridge (instead of response)`."""
+        return f"{self.method} (instead of {self.asked})" if self.stands_in else self.method
 
 
 class Proxy:
@@ -314,11 +319,11 @@ class Evaluation:
         """One flat object, as `--json` prints it."""
         record = self.proxy.record
         return {
-            "method": record.method,
-            **({"asked": record.asked} if record.stands_in else {}),
+            **record.named,
             "answer": self.which,
             "labels": record.labels,
             "unlabelled": record.unlabelled,
+            "trials": record.trials,
             "budget_seconds": record.budget_seconds,
             "train_seconds": record.train_seconds,
             "predict_seconds_per_instance": self.predict_seconds_per_instance,

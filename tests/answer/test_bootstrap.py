@@ -24,6 +24,32 @@ def test_one_label_is_enough(name):
     assert np.median(gap[found.worst < 1e-6]) < 1e-6
 
 
+@pytest.fixture(scope="module")
+def six():
+    problem = make("grid6")
+    return problem, fb.label(problem, count=8, seed=4, jobs=1)
+
+
+def test_whoever_watches_hears_of_few_labels_too(six):
+    moments = []
+    fb.fit(*six, labels=1, budget=600, progress=moments.append)
+    stages = [moment.stage for moment in moments]
+    assert stages.index("answers from few labels") < stages.index("constants of conditioning")
+
+
+@pytest.mark.parametrize("stage", ["operator of the first label", "answers from few labels"])
+def test_ctrl_c_while_few_labels_become_more(six, stage):
+    def progress(moment):
+        if moment.stage == stage:
+            raise KeyboardInterrupt
+
+    proxy = fb.fit(*six, labels=3, budget=600, progress=progress)
+    assert (proxy.method, proxy.record.asked, proxy.record.labels) == ("ridge", "response", 3)
+    assert "interrupted" in proxy.record.note
+    with pytest.raises(KeyboardInterrupt):  # of one label there is nothing to keep
+        fb.fit(*six, labels=1, budget=600, progress=progress)
+
+
 def test_a_label_that_teaches_nothing_is_said():
     # With each input the answer jumps to another corner: nothing near the one label is an answer elsewhere.
     problem = fb.Problem(

@@ -186,6 +186,20 @@ def test_a_budget_of_no_time_at_all_is_kept(home: Path, tmp_path: Path) -> None:
     found = document("evaluate", tmp_path / "m", home / "rows", "--answer", "mean")
     assert found["budget_seconds"] == 1e-9
     assert found["count"] == 20
+    text("inputs", tmp_path / "m", "--out", tmp_path / "in.csv")
+    ask = (
+        "predict",
+        tmp_path / "m",
+        tmp_path / "in.csv",
+        "--answer",
+        "mean",
+        "--force",
+        "--out",
+        tmp_path / "a.csv",
+    )
+    told = document(*ask)
+    assert (told["method"], told["asked"]) == ("ridge", "mse")
+    assert "answered by ridge (instead of mse) in" in text(*ask).splitlines()[0]
 
 
 def test_evaluate_is_the_library_s(home: Path) -> None:

@@ -110,7 +110,7 @@ def predict(
         answers = columns(found, std=std, duals=duals, grid=prices)
         write_table(out, ids | (dict(answers) if per_unit else with_units(proxy.problem, answers)))
     summary = {
-        "model": model, "input": inputs, "output": out, "problem": proxy.problem.name, "method": proxy.method,
+        "model": model, "input": inputs, "output": out, "problem": proxy.problem.name, **proxy.record.named,
         "answer": answer, "rows": len(found), "outcomes": found.outcomes(), "rungs": _rungs(found),
         "seconds": found.seconds, "largest_equality": _largest(found.max_equality),
         "largest_inequality": _largest(found.max_inequality), "warnings": found.warnings,
@@ -119,8 +119,8 @@ def predict(
         emit(summary)
     else:
         show(
-            f"{counted(len(found), 'instance')} of {proxy.problem.name} answered in {in_words(found.seconds)}, "
-            f"start-up included: {out}."
+            f"{counted(len(found), 'instance')} of {proxy.problem.name} answered by {proxy.record.label} in "
+            f"{in_words(found.seconds)}, start-up included: {out}."
         )
         show(*answer_lines(found, answer))
     for warning in found.warnings:

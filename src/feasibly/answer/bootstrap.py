@@ -9,6 +9,7 @@ stationary: they are labels, and no solver was called for them.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -35,21 +36,28 @@ def answered_by_itself(
     *,
     seconds: float = np.inf,
     settings: Settings | None = None,
+    tell: Callable[[str], None] = lambda stage: None,
 ) -> Labels:
-    """The labels, and after them the inputs that converge on an operator at the first of them, with their answers."""
+    """The labels, and after them the inputs that converge on an operator at the first of them, with their answers.
+
+    `tell` is called with what comes next; whoever wants to stop raises in it.
+    """
     if labels.duals is None or not len(inputs):
         return labels
     chosen = Settings() if settings is None else settings
     until = time.monotonic() + seconds
+    tell("operator of the first label")
     doubt = Covariance(np.zeros((problem.n_outputs, 0)), np.full(problem.n_outputs, chosen.unsure**2))
     driver = first_driver(problem, labels, _active(problem, labels, chosen.first_touching), doubt, chosen)
     plain = Law(first_order_response(driver.search, driver.operator(0)), 1, rounds=((0, 0),))
     linear = np.concatenate([labels.y, plain.respond(inputs)[0]])
     h = driver.search.inequalities(np.concatenate([labels.x, inputs]), linear)
     watched = find_candidates(driver.search, linear, h, chosen.first_reach, chosen.touching)
+    tell("operator with what may become active")
     driver = first_driver(problem, labels, watched, doubt, chosen)
     response = first_order_response(driver.search, driver.operator(0))
     law = Law.of(response, driver.calibration.flips, chosen.complementarity)
+    tell("answers from few labels")
     found = driver.run(inputs, law.respond(inputs)[0], SHARED_OPTIMAL, until=until)
     kept = np.flatnonzero(found.converged)
     point = driver.point(inputs[kept], found.state.take(kept))

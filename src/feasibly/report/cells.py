@@ -209,8 +209,7 @@ def fail(
     """Keep a row that says why there is none."""
     record = None if proxy is None else proxy.record
     row: dict[str, Any] = {
-        "method": training.method if record is None else record.method,
-        **({"asked": record.asked} if record is not None and record.stands_in else {}),
+        **({"method": training.method} if record is None else record.named),
         "answer": answer,
         "labels": plan.labels if record is None else record.labels,
         "unlabelled": plan.unlabelled if record is None else record.unlabelled,

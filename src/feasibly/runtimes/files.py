@@ -201,7 +201,7 @@ def describe(proxy: Proxy, answer: str, kind: str, difference: float) -> dict[st
         "answer": answer,
         "problem": problem.name,
         "fingerprint": problem.fingerprint,
-        "method": proxy.method,
+        **proxy.record.named,
         "labels": proxy.record.labels,
         "feasibly": __version__,
         "dtype": "float64",

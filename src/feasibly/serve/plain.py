@@ -90,7 +90,7 @@ def summary(served: Served) -> dict[str, Any]:
     return {
         "name": served.name,
         "problem": problem.name,
-        "method": served.proxy.method,
+        **served.proxy.record.named,
         "inputs": problem.n_inputs,
         "outputs": problem.n_outputs,
         "buses": None if grid is None else grid.n_buses,
