@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from feasibly.answer.draws import Accumulator, moments
 from feasibly.answer.svp import select, selection
 from feasibly.model.belief import Belief, Covariance, Model, NoPosteriorError
+from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.sampling import sample
 from tests.problems import make
 
@@ -81,13 +81,15 @@ def test_a_draw_that_is_not_finite_is_never_chosen_over_one_that_is():
 
 
 def test_moments_stream():
+    problem = make("toy")
+    x = sample(problem, 3, seed=0)
     model = Scatter(np.array([1e6, 2.0]))  # far from zero, where a difference of sums would lose its digits
-    every = np.stack(list(model.draws(np.zeros((3, 1)), 40, 0)))
-    found = moments(model, np.zeros((3, 1)), count=40, seed=0)
+    every = np.stack(list(model.draws(x, 40, 0)))
+    found = selection(problem, model, x, draws=40, seed=0).moments
     np.testing.assert_allclose(found.variance, every.var(0), rtol=1e-6)
     assert found.count == 40
-    with pytest.raises(ValueError, match="no draws"):
-        Accumulator().moments()
+    with pytest.raises(FeasiblyError, match="one draw at least, not 0"):
+        selection(problem, model, x, draws=0)
 
 
 def test_models_without_a_posterior_say_so():

@@ -56,7 +56,8 @@ def test_coverage_with_real_refits(folds: int, joint: bool) -> None:
             result = jackknife_plus(residuals[order], predictions, 0.9, joint=joint)
         else:
             result = cv_plus(residuals, predictions, fold, 0.9, joint=joint)
-        hits.append(result.covers(y[30:]).mean())
+        inside = (result.lower <= y[30:]) & (y[30:] <= result.upper)
+        hits.append((inside.all(axis=1) if joint else inside).mean())
     assert np.mean(hits) > 0.85 > result.guarantee
     assert result.folds == folds
     assert result.count == 30
@@ -94,7 +95,6 @@ def test_a_joint_region_is_wider_than_separate_ones() -> None:
     residuals, predictions = rng.normal(size=(40, 5)), np.zeros((40, 1, 5))
     each, joint = (jackknife_plus(residuals, predictions, 0.9, joint=flag) for flag in (False, True))
     assert (joint.upper >= each.upper).all()
-    assert joint.covers(np.zeros((1, 5))).shape == (1,)
 
 
 def test_too_few_labels() -> None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.draws import DRAWS, Accumulator, Moments
+from feasibly.arrays import RunningMoments
 from feasibly.model.belief import Model
+from feasibly.model.posterior import DRAWS
 from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
 
 Array = NDArray[np.float64]
 
@@ -28,7 +30,7 @@ class Selected:
     """Which draw answered each row."""
     score: Array
     """What each row's draw was chosen for: the smallest there was."""
-    moments: Moments
+    moments: RunningMoments
 
 
 def select(
@@ -69,16 +71,19 @@ def selection(
 
     Raises:
         NoPosteriorError: for a model without a posterior.
+        FeasiblyError: for less than one draw.
     """
+    if draws < 1:
+        raise FeasiblyError(f"an answer has to be chosen from one draw at least, not {draws}")
     x, _ = problem.check_rows(x)
     if problem.n_equalities == 0:
         equality_weight, inequality_weight = 0.0, inequality_weight or 1.0
-    accumulator = Accumulator()
+    moments = RunningMoments()
     best = np.full(len(x), np.inf)
     chosen = np.zeros(len(x), dtype=np.int64)
     y = np.zeros((len(x), problem.n_outputs))
     for index, answer in enumerate(model.draws(x, draws, seed)):
-        accumulator.add(answer)
+        moments.add(answer)
         score = np.zeros(len(x))
         if equality_weight > 0.0:
             score += equality_weight * _largest(np.abs(problem.equalities(x, answer)))
@@ -90,7 +95,7 @@ def selection(
         best[better] = score[better]
         chosen[better] = index
         y[better] = answer[better]
-    return Selected(y, chosen, best, accumulator.moments())
+    return Selected(y, chosen, best, moments)
 
 
 def largest_violation(problem: Problem, x: Array, y: Array) -> Array:

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from feasibly.promise._check import (
     Array,
-    Flags,
     PromiseError,
     check_array,
     conformal_rank,
@@ -55,12 +54,6 @@ class CrossIntervals:
         "each label was left out of everything that chose its model, hyper-parameters included",
         "the fitting procedure treats labels alike, whatever their order",
     )
-
-    def covers(self, truth: ArrayLike) -> Flags:
-        """Whether each truth `(instances, outputs)` lies inside; for joint ones, all outputs together."""
-        value = check_array(truth, "truth").reshape(self.lower.shape)
-        inside = (self.lower <= value) & (value <= self.upper)
-        return np.asarray(inside.all(axis=-1)) if self.joint else inside
 
     def describe(self) -> str:
         """The promise in one sentence."""

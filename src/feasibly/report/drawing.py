@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, which people with colour-blindness can tell apart.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+BLUE, RED, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 GREY, LIGHT = "#6e6e6e", "#d9d9d9"
 CYCLE = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
 

@@ -54,7 +54,6 @@ class Request:
     methods: tuple[str, ...] | None
     answers: tuple[str, ...] | None
     draws: int
-    apart: bool
     watch: Watch
 
 
@@ -107,7 +106,7 @@ def run_table(
 
     found = compare(
         data, methods, answers, budget=budget, labels=labels, seeds=trials, unlabelled=table.unlabelled,
-        tests=tests, jobs=request.jobs if request.apart else None,
+        tests=tests, jobs=request.jobs,
         store=request.out / "runs" / _run_name(table, request, labels, tests), progress=watch,
     )  # fmt: skip
     return Part(

@@ -59,7 +59,6 @@ def reproduce(
     methods: Sequence[str] | None = None,
     answers: Sequence[str] | None = None,
     draws: int = 500,
-    apart: bool = True,
     progress: Watch | None = None,
 ) -> Reproduction:
     """Make a table or figure of the paper with its own settings, and hold it against what was published.
@@ -71,11 +70,10 @@ def reproduce(
         name: one of `NAMES`.
         scale: shrinks training budgets and the number of trials, for a quick look; the result says so.
         out: the folder for everything that is made.
-        jobs: processes for labelling, and trainings at a time (each on one core).
+        jobs: processes for labelling, and trainings at a time (each in a process of its own, on one core).
         labels, tests: other numbers of labels and test instances than the paper's; the result says so.
         methods, answers: fewer than all.
         draws: from the posterior, for the figures.
-        apart: whether each training has a process of its own.
         progress: called with a sentence now and then.
 
     Raises:
@@ -87,7 +85,7 @@ def reproduce(
         raise ReportError(f"the scale must be above 0 and at most 1, not {scale}")
     request = Request(
         float(scale), Path(out), int(jobs), labels, tests, None if methods is None else tuple(methods),
-        None if answers is None else tuple(answers), int(draws), apart, progress or (lambda sentence: None),
+        None if answers is None else tuple(answers), int(draws), progress or (lambda sentence: None),
     )  # fmt: skip
     if name == "all":
         made = [_one(each, request) for each in NAMES[:-1]]

@@ -157,11 +157,6 @@ def translate_function(function: Callable[..., Any], *columns: Any) -> Any:
     return as_column(results[0])
 
 
-def known_primitives() -> frozenset[str]:
-    """Names of every primitive that the translator handles on symbolic values."""
-    return frozenset({*UNARY, *BINARY, *MOVEMENT, *SCATTER, *REDUCTION, *_INLINED, *_CONTROL})
-
-
 def _apply(equation: Any, values: list[Value]) -> list[Value]:
     name = equation.primitive.name
     try:
