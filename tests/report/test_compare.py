@@ -18,6 +18,7 @@ from feasibly.report import _apart, cells
 from feasibly.report.cells import applies
 from feasibly.report.compare import Comparison, compare
 from feasibly.report.files import ReportError
+from feasibly.report.render import describe
 from tests.report.conftest import LABELS, TESTS
 
 CONTRACT = {
@@ -240,6 +241,15 @@ def test_a_worker_that_dies_leaves_a_row(
         ({"seeds": [1, 1]}, "seeds"),
         ({"budget": 0.0}, "positive number of seconds"),
         ({"jobs": 2}, "problem of your own"),
+        ({"methods": ["ridge", "gp"], "trials": 2}, "none of ridge, gp can be tried several times"),
+        ({"methods": ["ridge"], "unlabelled": 8}, "none of ridge learns from inputs without"),
+        ({"trials": 0}, "at least one trial"),
+        ({"methods": ["mae"], "settings": {"mae": {"depth": 3}}}, "'mae' has no setting 'depth'"),
+        ({"methods": ["mae"], "settings": {"magic": {}}}, "no method 'magic'"),
+        (
+            {"methods": ["ridge"], "settings": {"mae": {"width": 2.0}}},
+            "settings for mae, which is not compared",
+        ),
     ],
 )
 def test_bad_questions_get_a_sentence(toy_data: fb.Dataset, asked: dict[str, Any], said: str) -> None:
@@ -259,3 +269,31 @@ def test_a_fallback_is_called_by_its_own_name(toy_data: fb.Dataset, tmp_path: Pa
     cell.write_text(json.dumps(stored | {"row": stored["row"] | {"method": "mae", "instead": "ridge"}}))
     again = compare(toy_data, ["ridge", "mae"], ["mean"], labels=LABELS, budget=1e-9, store=tmp_path / "s")
     assert again.rows == found.rows
+
+
+def test_what_is_given_goes_to_the_methods_that_honour_it(
+    toy_data: fb.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def fit(*words: Any, **given: Any) -> Any:
+        seen[words[2]] = given["unlabelled"], given["trials"], given.get("width")
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(cells, "fit", fit)
+    found = compare(
+        toy_data, ["ridge", "mae", "response"], ["mean"], labels=LABELS, unlabelled=8, trials=3,
+        settings={"mae": {"width": 2.0}},
+    )  # fmt: skip
+    assert seen == {"ridge": (None, 1, None), "mae": (8, 3, 2.0), "response": (8, 1, None)}
+    assert {row["method"]: (row["unlabelled"], row["trials"]) for row in found.rows} == {
+        "ridge": (None, 1), "mae": (8, 3), "response": (8, 1),
+    }  # fmt: skip
+    words = describe(found)
+    assert "8 inputs without labels were given to the methods that can use them: not to ridge." in words
+    assert "3 trials were given to the methods that can use them: not to ridge, response." in words
+
+
+def test_a_store_may_be_for_other_methods_too(toy_data: fb.Dataset, tmp_path: Path) -> None:
+    found = _again(toy_data, tmp_path / "s", ("mean",), trials=3)
+    assert found.rows[0]["trials"] == 1

@@ -114,3 +114,17 @@ def test_what_a_method_does_not_declare_is_refused(fresh: Path) -> None:
         fb.fit(problem, data, "mine", trials=2)
     with pytest.raises(fb.FeasiblyError, match="leave steps out"):
         fb.fit(problem, data, "mine", steps=[])
+
+
+def test_workers_have_what_packages_offer_and_nothing_else(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _package(fresh, offered="others:offered")
+    monkeypatch.setenv("PYTHONPATH", str(fresh))
+    data = fb.label(make("nonconvex"), count=12, seed=1, jobs=1)
+    (row,) = fb.compare(data, ["offered"], ["mean"], labels=8, budget=1e-9, jobs=1).rows
+    assert (row["method"], row["count"], row.get("failed")) == ("offered", data.n_labels - 8, None)
+    fb.register(dataclasses.replace(registry.find("ridge"), name="here"))
+    with pytest.raises(fb.FeasiblyError, match="'here' is registered in this process alone"):
+        fb.compare(data, ["here"], ["mean"], labels=8, budget=1e-9, jobs=1)
+    sys.modules.pop("others", None)

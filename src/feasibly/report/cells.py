@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from feasibly._files import plain, write_whole
 from feasibly.answer.ladder import ANSWERS
 from feasibly.data.dataset import Dataset
 from feasibly.fitting import fit
 from feasibly.measure.metrics import Metrics, Rows
 from feasibly.model.belief import Model
 from feasibly.proxy import Proxy, evaluate_proxy
-from feasibly.report.files import ReportError, plain, read_json, to_json, write_whole
+from feasibly.report.files import ReportError, read_json, to_json
 from feasibly.report.rows import as_now
 from feasibly.train.registry import find
 
@@ -48,6 +49,14 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
+
+    def given_to(self, method: str) -> dict[str, Any]:
+        """What a method is given of that which not all can honour; its rows say the same."""
+        known = find(method)
+        return {
+            "unlabelled": self.unlabelled if known.unlabelled else None,
+            "trials": self.trials if known.trials else 1,
+        }
 
 
 @dataclass(frozen=True)
@@ -158,13 +167,11 @@ def run_training(
         shelf.forget(training)
         missing = training.answers
         tell("training", "", "")
-        method = find(training.method)
         try:
             with noticing_interrupt() as pressed:
                 proxy = fit(
                     data.problem, rows, training.method, budget=plan.budget, seed=training.seed, labels=plan.labels,
-                    unlabelled=plan.unlabelled if method.unlabelled else None,
-                    trials=1 if method.closed else plan.trials,
+                    **plan.given_to(training.method),
                     progress=lambda moment: noting(pressed, tell, "training", "", moment_line(moment)),
                     **plan.settings.get(training.method, {}),
                 )  # fmt: skip
@@ -212,7 +219,11 @@ def fail(
         **({"method": training.method} if record is None else record.named),
         "answer": answer,
         "labels": plan.labels if record is None else record.labels,
-        "unlabelled": plan.unlabelled if record is None else record.unlabelled,
+        **(
+            plan.given_to(training.method)
+            if record is None
+            else {"unlabelled": record.unlabelled, "trials": record.trials}
+        ),
         "budget_seconds": plan.budget,
         "train_seconds": None if record is None else record.train_seconds,
         "predict_seconds_per_instance": None,

@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from feasibly._files import plain, write_whole
 from feasibly.answer.ladder import ANSWERS
 from feasibly.data.dataset import Dataset
+from feasibly.problem.errors import FeasiblyError
 from feasibly.proxy import Proxy
 from feasibly.report._apart import Watch, run_apart
 from feasibly.report.cells import Plan, Shelf, Step, Training, run_training
-from feasibly.report.files import ReportError, plain, read_json, to_json, write_whole
+from feasibly.report.files import ReportError, read_json, to_json
 from feasibly.report.machine import cores_available, describe_machine
 from feasibly.report.rows import asked_of, key_of, stands_in
-from feasibly.train.registry import METHODS
+from feasibly.train.registry import GROUP, METHODS, find, is_everywhere
+from feasibly.train.training import check_request
 
 
 @dataclass(frozen=True)
@@ -95,19 +98,20 @@ def compare(
         budget: wall-clock seconds a training, compilation and trials included.
         labels: how many labels a method sees, validation included.
         seeds: how many (0, 1, ...), or which.
-        unlabelled, trials: as in `fit`.
+        unlabelled, trials: as in `fit`, for the methods that honour them; rows say what each was given.
         tests: how many unseen rows to answer; all unless told.
         resample: also deal the rows anew for each seed but 0, so that the range over seeds counts the choice of labels.
-        settings: settings of methods, by method.
+        settings: settings of methods, by method, as in `fit`.
         order: seed of the order of trainings.
         jobs: run each training in a process of its own with one core, so many at a time; in this process when not
-            given. Needs a built-in problem.
+            given. Needs a built-in problem, and methods that other processes know.
         store: folder for finished cells and trained proxies.
         keep_models: whether trained proxies are kept there.
         progress: called with a `Step` now and then.
 
     Raises:
-        ReportError: names that do not exist, too few labels, or a store of another comparison.
+        ReportError: names that do not exist, too few labels, a store of another comparison, settings that a method
+            does not have, or what none of the methods honours (with `store`, others may be asked for later).
 
     Examples:
         With the labels of `fit`'s example:
@@ -123,6 +127,7 @@ def compare(
         raise ReportError("seeds must be a positive number of them, or different numbers from 0")
     plan = Plan(float(budget), int(labels), unlabelled, int(trials), tests, resample, dict(settings or {}))
     _check_plan(plan, data, jobs)
+    _check_methods(plan, chosen, jobs, alone=store is None)
     with tempfile.TemporaryDirectory(prefix="feasibly-") as temporary:
         folder = Path(temporary) if store is None else Path(store)
         shelf = Shelf(folder)
@@ -170,6 +175,32 @@ def _check_plan(plan: Plan, data: Dataset, jobs: int | None) -> None:
         raise ReportError(
             "a problem of your own cannot be handed to other processes; leave jobs out, and trainings run one after "
             "the other in this one"
+        )
+
+
+def _check_methods(plan: Plan, chosen: Sequence[str], jobs: int | None, *, alone: bool) -> None:
+    """Refuse what no method can honour; `alone` says that no other methods will be asked for with the same plan."""
+    for name, changes in plan.settings.items():
+        try:
+            check_request(find(name), dict(changes), 1, None)
+        except FeasiblyError as error:
+            raise ReportError(str(error)) from None
+        if alone and name not in chosen:
+            raise ReportError(f"there are settings for {name}, which is not compared; leave them out")
+    if plan.trials < 1:
+        raise ReportError(f"at least one trial is needed, not {plan.trials}")
+    names = ", ".join(chosen)
+    if alone and plan.trials > 1 and not any(find(name).trials for name in chosen):
+        raise ReportError(
+            f"none of {names} can be tried several times; leave trials out, or choose a network"
+        )
+    if alone and plan.unlabelled and not any(find(name).unlabelled for name in chosen):
+        raise ReportError(f"none of {names} learns from inputs without labels; leave unlabelled out")
+    here = [name for name in chosen if not is_everywhere(name)]
+    if jobs is not None and here:
+        raise ReportError(
+            f"the method {here[0]!r} is registered in this process alone, and jobs start others; leave jobs out, or "
+            f"let a package offer it as an entry point of the group {GROUP}"
         )
 
 

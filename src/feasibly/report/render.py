@@ -207,6 +207,7 @@ def describe(comparison: Comparison) -> list[str]:
     for line in summarise(comparison.rows):
         if line.failed:
             words.append(f"{line.method}, {line.answer} failed: {line.failed}")
+    words += _not_given(comparison)
     words += notes_of(comparison.rows)
     budget = plan.get("budget", math.inf)
     over = [
@@ -217,6 +218,24 @@ def describe(comparison: Comparison) -> list[str]:
     if over:
         words.append(f"Over the budget of {duration(budget)}: {', '.join(over)}.")
     return words
+
+
+def _not_given(comparison: Comparison) -> list[str]:
+    """Which methods were not given what others were, for they cannot honour it."""
+    plan, found = comparison.info.get("plan", {}), []
+    for key, none, what in (
+        ("unlabelled", 0, "inputs without labels"),
+        ("trials", 1, "trials"),
+    ):
+        asked = plan.get(key) or none
+        without = dict.fromkeys(
+            called(row) for row in comparison.rows if (row.get(key, asked) or none) == none
+        )
+        if asked > none and without:
+            found.append(
+                f"{asked:,} {what} were given to the methods that can use them: not to {', '.join(without)}."
+            )
+    return found
 
 
 def notes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
