@@ -9,7 +9,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from feasibly.report.files import ReportError, plain, read_json, to_json
+from feasibly._files import plain
+from feasibly.report.files import ReportError, read_json, to_json
 from results_details import find_table
 
 

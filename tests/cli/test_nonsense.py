@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from feasibly._cli.columns import match_inputs, read_table, write_table
-from feasibly._cli.console import counted, in_words, plain
+from feasibly._cli.console import counted, in_words
 from feasibly._cli.files import FileError, writing
 from feasibly._cli.model_commands import answer_lines
 from feasibly._cli.train_command import parse_settings
+from feasibly._files import plain
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError

@@ -11,10 +11,11 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from enum import Enum
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from feasibly._files import plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -67,23 +68,6 @@ def emit(document: Any) -> None:
     """Print one JSON document, with `null` for what JSON has no number for."""
     sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
     sys.stdout.flush()
-
-
-def plain(value: Any) -> Any:
-    """`value` as what JSON can say: NaN and infinity become `None`, arrays lists, members their names."""
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(inner) for inner in value]
-    if hasattr(value, "tolist"):  # NumPy's arrays and numbers, without importing it
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from feasibly import _files
 from feasibly._cli import signals
 from feasibly.problem.errors import FeasiblyError
 
@@ -35,44 +35,10 @@ def check_target(path: Path, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; it becomes `path`, file or folder, once all went well.
-
-    A file is replaced in one go. A folder cannot be, so the one before it steps aside and comes back should
-    the new one not take its place.
-    """
+    """A path beside `path` to write to, which becomes `path` once all went well; signals wait until it has."""
     with signals.writing():
-        yield from _written(path)
-
-
-def _written(path: Path) -> Iterator[Path]:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        if path.is_dir() and not path.is_symlink():
-            _replace_folder(partial, path)
-        else:
-            partial.replace(path)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        _remove(partial)
-
-
-def _replace_folder(new: Path, path: Path) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.old")
-    path.rename(aside)
-    try:
-        new.rename(path)
-    except BaseException:
-        aside.rename(path)
-        raise
-    _remove(aside)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        try:
+            with _files.writing(path) as partial:
+                yield partial
+        except OSError as error:
+            raise FileError(f"{path} cannot be written: {error.strerror or error}") from error

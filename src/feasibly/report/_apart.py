@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from feasibly._files import plain
 from feasibly.data.dataset import Dataset
 from feasibly.report.cells import Plan, Shelf, Step, Training, fail
-from feasibly.report.files import plain
 
 Watch = Callable[[Step], None]
 

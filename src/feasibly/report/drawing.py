@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from feasibly.report.files import ReportError, write_whole
+from feasibly._files import write_whole
+from feasibly.report.files import ReportError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

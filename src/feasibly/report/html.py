@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from feasibly._files import write_whole
 from feasibly._version import __version__
 from feasibly.certificate import Certificate
 from feasibly.data.dataset import Dataset
 from feasibly.proxy import Evaluation
 from feasibly.report.compare import Comparison
 from feasibly.report.drawing import Drawing
-from feasibly.report.files import ReportError, write_whole
+from feasibly.report.files import ReportError
 from feasibly.report.machine import describe_machine
 from feasibly.report.sheet import Sheet
 from feasibly.report.story import Story, tell

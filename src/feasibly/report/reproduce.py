@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from feasibly._files import write_whole
 from feasibly.report.beside import HOW_TO_READ, beside_csv, beside_sheet, count_verdicts
 from feasibly.report.drawing import Drawing
 from feasibly.report.experiments import Part, Request, Watch, run_table, scale_words
-from feasibly.report.files import ReportError, to_json, write_whole
+from feasibly.report.files import ReportError, to_json
 from feasibly.report.paperfigures import draw_robustness, robustness_entries
 from feasibly.report.published import TABLES
 from feasibly.report.render import notes_of, to_csv

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._files import write_whole
 from feasibly.problem.grid import Grid
 from feasibly.serve.layout import from_coordinates, from_network
 
@@ -56,15 +55,6 @@ def _read(path: Path, buses: int) -> Array | None:
 
 def _write(path: Path, position: Array) -> None:
     """Whole or not at all, whoever else writes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     held = io.BytesIO()
     np.save(held, position.astype(np.float32), allow_pickle=False)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(held.getvalue())
-        os.replace(name, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    write_whole(path, held.getvalue())
