@@ -1,9 +1,11 @@
 """Rows in chunks of few sizes."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from feasibly.arrays import over_chunks
+from feasibly.arrays import over_chunks, padded
 
 SIZES = (1, 32, 256, 1024)
 
@@ -33,3 +35,13 @@ def test_every_row_once_in_sizes_that_are_compiled_anyway(rows, widths):
     a, b = np.arange(2.0 * rows).reshape(rows, 2), np.arange(rows)
     np.testing.assert_array_equal(over_chunks(evaluate, SIZES, a, b), a.sum(axis=1) * b)
     assert seen == widths
+
+
+def test_filling_repeats_the_last_row_where_the_rows_are():
+    rows = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    expected = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [5.0, 6.0]]
+    np.testing.assert_array_equal(padded(rows), expected)
+    there = padded(jnp.asarray(rows), 4, jnp)
+    assert isinstance(there, jax.Array)
+    np.testing.assert_array_equal(there, expected)
+    assert padded(rows, 3) is rows

@@ -37,14 +37,18 @@ class RunningMoments:
         return self._squares / max(self.count, 1)
 
 
-def padded(rows: NDArray[Entry], size: int | None = None) -> NDArray[Entry]:
-    """Repeat the last row up to `size`, or to a power of two (of 1024 above that), so that few shapes are compiled."""
+def padded(rows: NDArray[Entry], size: int | None = None, xp: Any = np) -> NDArray[Entry]:
+    """Repeat the last row up to `size`, or to a power of two (of 1024 above that), so that few shapes are compiled.
+
+    `xp` is the module that does it: `jax.numpy` for rows that are to stay on their device.
+    """
     count = len(rows)
     if size is None:
         size = 1 << max(count - 1, 0).bit_length() if count <= 1024 else -(-count // 1024) * 1024
     if count in (0, size):
         return rows
-    return np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
+    filled: NDArray[Entry] = xp.concatenate([rows, xp.repeat(rows[-1:], size - count, axis=0)])
+    return filled
 
 
 def over_chunks(

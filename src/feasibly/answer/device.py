@@ -145,7 +145,7 @@ class DeviceProgram:
         width = next((w for w in WIDTHS if w >= rows), rows)
         with double():
             x = x if isinstance(x, jax.Array) else _sent(x)
-            filled = jnp.concatenate([x, jnp.repeat(x[-1:], width - rows, axis=0)]) if width > rows else x
+            filled: Any = padded(x, width, jnp)
             whole = self._begin(filled)
             answers, converged = self._step_all(whole, rows)
             y, *measured, near, finite, outside = self._end(filled, whole[1], answers)
