@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._files import plain, write_whole
 from feasibly._version import __version__
 from feasibly.answer.belief import mean_function
 from feasibly.answer.ladder import TOLERANCE
@@ -94,8 +94,8 @@ def export(
             blob, run = _stablehlo(_program(proxy, chosen, frozen=False), proxy.problem.n_inputs)
         difference = _compare(proxy, chosen, run, target.suffix)
     known = describe(proxy, chosen, target.suffix.removeprefix("."), difference)
-    _write(target, blob)
-    _write(facts, (json.dumps(known, indent=1) + "\n").encode())
+    write_whole(target, blob)
+    write_whole(facts, json.dumps(known, indent=1) + "\n")
     return Exported(target, facts, chosen, difference)
 
 
@@ -183,8 +183,8 @@ def describe(proxy: Proxy, answer: str, kind: str, difference: float) -> dict[st
             "shape": ["rows", problem.n_outputs],
             "names": list(problem.output_names),
             "units": _units(problem, problem.blocks, problem.n_outputs),
-            "lower": _plain(problem.lower),
-            "upper": _plain(problem.upper),
+            "lower": plain(problem.lower),
+            "upper": plain(problem.upper),
         }
     }
     if kind == "stablehlo":
@@ -210,9 +210,9 @@ def describe(proxy: Proxy, answer: str, kind: str, difference: float) -> dict[st
                 "shape": ["rows", problem.n_inputs],
                 "names": list(problem.input_names),
                 "units": _units(problem, problem.inputs, problem.n_inputs),
-                "nominal": _plain(problem.nominal),
-                "low": None if low is None else _plain(low),
-                "high": None if high is None else _plain(high),
+                "nominal": plain(problem.nominal),
+                "low": None if low is None else plain(low),
+                "high": None if high is None else plain(high),
             }
         },
         "outputs": outputs,
@@ -234,21 +234,3 @@ def _units(problem: Problem, blocks: Any, count: int) -> list[str]:
         unit = "per unit" if name == "vm" else _UNITS.get(name, power)
         units[place] = [unit] * (place.stop - place.start)
     return units
-
-
-def _plain(values: Array) -> list[float | None]:
-    """JSON has no infinity: what is open is null."""
-    return [float(value) if np.isfinite(value) else None for value in values]
-
-
-def _write(path: Path, blob: bytes) -> None:
-    """Beside its place first, so that nothing half-written is ever there."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(blob)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
