@@ -84,11 +84,17 @@ def precise(way: Any) -> bool:
     return float(np.linalg.norm(found - known)) < 1e-4 * float(np.linalg.norm(known))
 
 
+NARROWED = 4
+"""Sparse operators watch every bound, and the device at most one in so many of them (`narrowed`: one in six of
+case2000_goc's)."""
+
+
 def operators_fit(driver: Driver, free_memory: float) -> bool:
     """Whether the device has room for the operators of this model."""
     c, search = driver.calibration, driver.search
     size = len(free_variables(search)) + search.n_equalities
-    entries = size * (size + 2 * len(c.candidates))
+    watched = len(c.candidates) / (NARROWED if c.sparse else 1)
+    entries = size * (size + 2 * watched)
     return 4 * entries * (len(c.centres) - 1 + WHILE_INVERTING) < SHARE_OF_OPERATORS * free_memory
 
 

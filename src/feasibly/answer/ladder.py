@@ -288,7 +288,7 @@ class Ladder:
             usual = CONDITIONED if which == "conditioned" else optimal
             found = self.driver.run(x, belief.mean, schedule or usual, until=until, begin=begin)
             if schedule is None:  # feasible is not enough: an answer that is OK has come to rest
-                short = ~found.converged & ~(np.maximum(*found.measured[1:]) > tolerance)
+                short = ~found.converged & ~(np.maximum(*found.measured[1:]) > tolerance) & ~self.outside(x)
                 nothing = [AnswerOutcome.UNSOLVED if row else None for row in short]
             self._believe_of_others(x, belief, found)
 
