@@ -169,7 +169,8 @@ def test_what_a_package_index_and_a_citation_need() -> None:
     version = re.search(r'"(.*)"', (ROOT / "src" / "feasibly" / "_version.py").read_text().splitlines()[-1])
     assert version is not None
     assert (cited["version"], cited["license"]) == (version[1], PROJECT["license"])
-    assert datetime.date.fromisoformat(cited["date-released"])
+    if "dev" not in cited["version"]:
+        assert datetime.date.fromisoformat(cited["date-released"])
     readme = " ".join((ROOT / "README.md").read_text().split())
     (paper,) = cited["references"]
     assert paper["title"] in readme
