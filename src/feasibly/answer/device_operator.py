@@ -94,8 +94,8 @@ def operators_fit(driver: Driver, free_memory: float) -> bool:
     c, search = driver.calibration, driver.search
     size = len(free_variables(search)) + search.n_equalities
     watched = len(c.candidates) / (NARROWED if c.sparse else 1)
-    entries = len(c.centres) * size * (size + 2 * watched) + (WHILE_INVERTING - 1) * size**2
-    return 4 * entries < SHARE_OF_OPERATORS * free_memory
+    entries = size * (size + 2 * watched)
+    return 4 * entries * (len(c.centres) - 1 + WHILE_INVERTING) < SHARE_OF_OPERATORS * free_memory
 
 
 def operator_on_device(driver: Driver, index: int) -> Operator:
