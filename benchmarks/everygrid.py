@@ -5,6 +5,7 @@
     python benchmarks/everygrid.py --quick --half choosing    ideas are chosen on one half and judged on the other
     python benchmarks/everygrid.py --source TREE --tag old    another source tree, the same labels
     python benchmarks/everygrid.py --labels-only              solve what is missing, measure nothing
+    python benchmarks/everygrid.py --tag now --go-on          what results/everygrid-TAG.json has is not measured again
 
 All PGLib cases of up to 800 buses in three variants, under two regimes of inputs (benchmarks/grids.py says which, and
 benchmarks/lots.json who chooses and who judges). Labels, references and what was measured are kept in `--keep`: a run
@@ -147,6 +148,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("build/everygrid"))
     parser.add_argument("--budget", type=float, default=60.0, help="of each fit, in seconds")
     parser.add_argument("--labels-only", action="store_true")
+    parser.add_argument(
+        "--go-on", action="store_true", help="from the stored results: each member has its commit"
+    )
     options = parser.parse_args()
     lots = json.loads(FILE.read_text(encoding="utf-8"))
     size = QUICK if options.quick else FULL
@@ -156,6 +160,8 @@ def main() -> None:
     tag = f"{'quick' if options.quick else 'full'}-{options.tag}"
     measured = options.keep / tag
     measured.mkdir(parents=True, exist_ok=True)
+    if options.go_on:
+        restore(tag, measured)
     for case in names:
         for regime in REGIMES:
             file = measured / f"{case}-{regime}.json"
@@ -176,6 +182,16 @@ def main() -> None:
             print(json.dumps(row), flush=True)
     if not options.labels_only:
         write(tag, measured, names, size)
+
+
+def restore(tag: str, measured: Path) -> None:
+    """Put what was stored where a run that goes on looks for it."""
+    stored = RESULTS / f"everygrid-{tag}.json"
+    if stored.exists():
+        for row in json.loads(stored.read_text(encoding="utf-8"))["members"]:
+            file = measured / f"{row['case']}-{row['regime']}.json"
+            if not file.exists():
+                file.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
 
 
 def write(tag: str, measured: Path, names: list[str], size: dict[str, int]) -> None:
