@@ -32,6 +32,7 @@ from feasibly.solve import Outcome, Solution, Solver, SolverOptions, solve
 from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import build_model
 from feasibly.solve.ranges import Ranges
+from feasibly.solve.settings import DEFAULT
 from tests.problems import CASES, FEASIBLE, make
 
 WAYS = get_args(get_type_hints(SolverOptions)["warm"])
@@ -392,3 +393,11 @@ def test_a_small_cost_is_as_good_as_a_large_one(warm):
     solver = Solver.build(cheap, SolverOptions(warm=warm))
     for x in sample(cheap, 5, seed=0):
         assert solver.solve(x).objective == pytest.approx(1e-3 * (price + x).min(), rel=1e-8)
+
+
+def test_rows_of_large_problems_are_settled_without_ipopt(monkeypatch):
+    solver = Solver.build(make("half-infeasible"), settings=replace(DEFAULT, large_from=1))
+    monkeypatch.setattr(solver._ipopt, "attempt", lambda *_: pytest.fail("IPOPT was asked"))
+    monkeypatch.setattr(solver._feasibility, "is_infeasible", lambda *_: pytest.fail("a search was made"))
+    found = [solver.solve(np.array([x])).outcome for x in (1.0, 1.9, 2.4, 3.0)]
+    assert found == [Outcome.OK, Outcome.OK, Outcome.INFEASIBLE, Outcome.INFEASIBLE]

@@ -159,7 +159,8 @@ class Solver:
         The ladder, until one attempt succeeds:
 
         1. the interior-point method, from `start` if one is given, then from the nominal central path (unless the first
-           ended far from any feasible point and there is none near the nominal solution);
+           ended far from any feasible point and there is none near the nominal solution); from a few thousand outputs
+           on then in all the ways of `lanes`, which settle most of what is left;
         2. the least infeasible points near the nominal solution and near the problem's first guess;
         3. unless one of those points is infeasible, the interior-point method with a Hessian that is made to
            curve upwards, then IPOPT from the nominal solution;
@@ -248,6 +249,14 @@ class Solver:
                 finish = self._interior.solve(x)
                 yield self._attempted(x, finish)
                 if finish.stood == 2 and not checked:  # from both sides, as two searches would have ended
+                    checked = [True, True]
+            large = self._centred and len(self.model.free) >= self.settings.large_from
+            if large and not any(checked) and self.batch is not None:
+                # Searches end at zero pivots there, and IPOPT takes minutes: elastic lanes take seconds.
+                done = self.batch.solve(x[None], None, np.zeros(1, dtype=bool))
+                if done.converged[0]:
+                    yield Attempt(done.point.take(0), Outcome.OK, int(done.iterations[0]))
+                elif done.infeasible[0]:
                     checked = [True, True]
         elif way != "interior":
             given += [nominal] if way == "ipopt" and nominal is not None else []
