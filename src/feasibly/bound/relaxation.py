@@ -196,8 +196,10 @@ def to_multipliers(cone: Cone, problem: Problem, x: Array, point: Point) -> Mult
             np.conj(cone.own[at]) * vm[:, cone.end_bus[at]] ** 2 + np.conj(cone.other[at]) * product
         )
 
-    with double():
-        rates = np.asarray(Instance.of(grid, problem.inputs, jnp.asarray(x.T)).rate).T
+    rates = np.broadcast_to(grid.rate, (len(x), grid.n_branches))
+    if "rating" in problem.inputs:
+        rates = rates.copy()
+        rates[:, np.isfinite(grid.rate)] = x[:, problem.inputs["rating"]]
     rate = rates[:, cone.rated % max(grid.n_branches, 1)]
     limit = grid.current[cone.limited % max(grid.n_branches, 1)]
     z = duals.inequality[:, : len(cone.rated)] * flow(cone.rated) / rate
