@@ -208,7 +208,7 @@ def draw(document: dict[str, Any], out: Path) -> None:
     from matplotlib import pyplot
 
     rows = document["rows"]
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(8.4, 4.2), layout="constrained")
     for name, words in FIGURED.items():
         points = [(row["buses"], row[name]) for row in rows]
         power = document["exponents"].get(name, float("nan"))
@@ -216,7 +216,7 @@ def draw(document: dict[str, Any], out: Path) -> None:
     axes.set_xlabel("buses")
     axes.set_ylabel("processor seconds (memory: GiB)")
     axes.grid(alpha=0.3, which="both")
-    axes.legend(frameon=False)
+    figure.legend(frameon=False, loc="outside right upper")
     figure.savefig(out)
 
 
