@@ -1,4 +1,18 @@
-"""The step of `step.py` with a sparse factorisation: residuals compiled, linear systems and active sets on the host."""
+"""The step of `step.py` with a sparse factorisation: residuals compiled, linear systems and active sets on the host.
+
+With the usual active set `b` in the matrix, one solve gives the step that a row would take if its own set were `b`. It
+is wrong where a multiplier of `b`, or the slack of another candidate, comes out negative. Let `v` be these values (the
+multipliers of usual candidates, the slacks of others) and `t` by how much the row differs at each candidate: the slack
+of a usual one that is let go, the multiplier of another that presses. Both follow from the matrix,
+
+    v = first + M t,        v >= 0,        t >= 0,        v t = 0,
+
+with `M` the Schur complement between the candidates (`Differences.matrix`): `settle` solves it among those met so far.
+A second solve takes `t` into the step; what is negative after that is met now, and looked at again.
+
+A row's life in a batch: looked at, judged, stepped, looked at, ... A row that has converged takes one step more and
+leaves; one that has taken all its steps leaves as it is; the next row takes its place, and is looked at first.
+"""
 
 from __future__ import annotations
 

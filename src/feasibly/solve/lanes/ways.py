@@ -1,4 +1,18 @@
-"""The ways a row is tried in, one after the other: which comes first, and which follows how the last one ended."""
+"""The ways a row is tried in, one after the other: which comes first, and which follows how the last one ended.
+
+A row that converges is done wherever it stands. Otherwise, downwards:
+
+    FIRST      from a start of its own, if it has one
+    NEAR       or WIDER: the nominal central path      (large problems: the other of the two, guarded, comes next; a
+                                                        way that stands still at a broken constraint leads to AFAR)
+    WIDE       the same with careful steps
+    GUARDED    the same with the Hessian made to curve upwards
+    ELASTIC    constraints may be broken at a price
+      broken   LEAST, then LEAST_FROM_AFAR: the least that can be broken
+                 broken from both: no solution; else DEARER, a higher price
+      unbroken FINISH: from there without the price; stuck: FIRM, with it to the end
+    FINISH_CAREFULLY, and then it is left to others
+"""
 
 from __future__ import annotations
 
@@ -14,7 +28,7 @@ class Start(enum.Enum):
     NEAR = "the nominal input's central path, near its end"
     WIDE = "the same where the path is wider"
     NOMINAL = "the nominal solution, elastic"
-    GUESS = "the problem's first guess, elastic"
+    GUESS = "the problem's first guess"
     FOUND = "where the elastic problem ended"
     ELASTIC = "the same, still elastic"
 
