@@ -72,3 +72,14 @@ def test_what_is_not_watched_and_presses_is_left_to_others():
     _, sound = batch.tangents.solve(x, asked, np.eye(x.shape[1])[:, :1])
     assert not sound[1::2].any()
     assert sound[::2].any()
+
+
+def test_points_of_the_interior_are_taken_as_they_are():
+    """A multiplier and its slack say together what presses: nobody has to say where a small one ends."""
+    _, solver, x, point = solved("nonconvex")
+    along = np.random.default_rng(5).normal(size=(x.shape[1], 2))
+    moved, sound = solver.batch.tangents.solve(x, point, along, tight=False)
+    assert sound.any()
+    for row in np.flatnonzero(sound):
+        whole = solver.sensitivity(x[row], point.take(row), along).y
+        np.testing.assert_allclose(moved[row], whole, atol=1e-5 * np.abs(whole).max())

@@ -234,14 +234,21 @@ def sensitivity(
     moved = np.full((len(answer), problem.n_outputs, width), np.nan)
     duals = answer.duals
     assert duals is not None
-    rows = np.flatnonzero(duals.known & np.isfinite(answer.y).all(axis=1))
+    known = duals.known & np.isfinite(answer.y).all(axis=1)
+    # Where the interior-point method has ended, a multiplier and its slack say together what presses, and how firmly:
+    # of 588_sdet's reactive limits many press with a millionth of the largest price.
+    inside = known & np.isin(answer.level, ("row", "solver"))
+    if inside.any():
+        point = Point(answer.y[inside], duals.take(inside))
+        moved[inside] = rowwise.sensitivity(answer._inputs[inside], point, along, tight=False)
+    rows = np.flatnonzero(known & ~inside)
     x = answer._inputs[rows]
     at = _pressing(duals.take(rows), settings)
     low, high = problem.bounds(x)
     # On a bound that presses to the last bit: the pull of one is its multiplier by its slack.
     least = settings.presses * _largest(at.equality, at.lower, at.upper)
     y = np.where(at.lower > least, low, np.where(at.upper > least, high, answer.y[rows]))
-    moved[rows] = rowwise.sensitivity(x, Point(y, at), along)
+    moved[rows] = rowwise.sensitivity(x, Point(y, at), along, tight=True)
     return moved
 
 

@@ -201,10 +201,11 @@ class RowSolver:
         self._one_by_one(found, rows, thorough)
         return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds, found.measured)
 
-    def sensitivity(self, x: Array, point: Point, directions: Array | None) -> Array:
+    def sensitivity(self, x: Array, point: Point, directions: Array | None, tight: bool) -> Array:
         """How solved rows move along `directions` (all inputs without): `(rows, n_outputs, k)`.
 
-        Every inequality with a multiplier holds with equality.
+        Every inequality with a multiplier holds with equality if they are `tight`; otherwise points are where the
+        interior-point method has ended.
         """
         along = np.eye(self.problem.n_inputs) if directions is None else directions
         moved = np.empty((len(x), self.problem.n_outputs, along.shape[1]))
@@ -213,10 +214,10 @@ class RowSolver:
             with self._turn:
                 tangents = self.batch.tangents
                 if tangents is not None:
-                    moved, sound = tangents.solve(x, point, along)
+                    moved, sound = tangents.solve(x, point, along, tight)
                     left = np.flatnonzero(~sound)
         for row in left:
-            moved[row] = self.solver.sensitivity(x[row], point.take(row), along, tight=True).y
+            moved[row] = self.solver.sensitivity(x[row], point.take(row), along, tight=tight).y
         return moved
 
     @functools.cached_property

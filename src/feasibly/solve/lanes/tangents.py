@@ -151,10 +151,11 @@ class Tangents:
 
     # ---- rows ------------------------------------------------------------------------------------------
 
-    def solve(self, x: Array, point: Point, along: Array) -> tuple[Array, Mask]:
+    def solve(self, x: Array, point: Point, along: Array, tight: bool = True) -> tuple[Array, Mask]:
         """How outputs move along the columns of `along`, `(rows, n_outputs, k)`, and for which rows that is sound.
 
-        Every inequality with a multiplier holds with equality, and so does a bound as far as its slack is small.
+        Every inequality with a multiplier holds with equality if they are `tight`. Otherwise, and at bounds anyway,
+        a constraint pulls back with its multiplier over its slack, as where the interior-point method has ended.
         """
         model, count = self._model, len(x)
         moved = np.zeros((count, len(model.lower), along.shape[1]))
@@ -167,6 +168,8 @@ class Tangents:
             for name, values in columns.items():
                 self._blocks[name][:, : len(rows)] = values[rows].T
             self._differentiate()
+            if not tight:
+                self._loosen()
             self._assemble()
             self._factor()
             for k, direction in enumerate(along.T):
@@ -181,6 +184,13 @@ class Tangents:
                 left = self._blocks["left over"][0, : len(rows)]
                 sound[rows] &= left <= self._settings.condensed_sound  # NaN is not
         return moved, sound
+
+    def _loosen(self) -> None:
+        """Give inequalities the slack that they have where lanes stand."""
+        ni, s = self._model.n_inequalities, self._settings
+        z, slack = self._blocks["z"][:ni], np.maximum(-self._blocks["h"], s.slack_floor)
+        self._blocks["ratio"][:ni] = np.minimum(z / slack, s.condensed_stiffest)
+        self._blocks["softness"][:ni] = np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0)
 
     def _columns(self, x: Array, point: Point) -> dict[str, Array]:
         """What lanes are given of each row, in scaled units."""
