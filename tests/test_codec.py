@@ -171,3 +171,24 @@ def test_fields_that_were_added_do_not_count_in_a_digest() -> None:
     assert digest(Grown(), (Grown(5),)) != before
     assert pack(Grown()).plain == {"is": "test-grown", "count": 3, "weight": 1.0}
     assert unpack({"is": "test-grown", "count": 3}, {}) == Grown()
+
+
+def test_a_renamed_field_keeps_its_name_in_files_and_digests() -> None:
+    @record("test-named")
+    @dataclass(frozen=True)
+    class Named:
+        weight: float
+        count: int = 1
+
+    before, known = pack(Named(2.0)).plain, digest(Named(2.0))
+
+    @record("test-named", stored={"penalty": "weight"})
+    @dataclass(frozen=True)
+    class Named:  # type: ignore[no-redef]
+        penalty: float
+        count: int = 1
+
+    assert (pack(Named(2.0)).plain, digest(Named(2.0))) == (before, known)
+    assert unpack(before, {}, Named) == Named(penalty=2.0)
+    with pytest.raises(CodecError, match="'penalty', which this version does not know"):
+        unpack({"is": "test-named", "penalty": 2.0}, {})

@@ -61,6 +61,7 @@ class _Entry:
     indices: Mapping[str, str] = field(default_factory=dict)
     retired: frozenset[str] = frozenset()
     added: frozenset[str] = frozenset()
+    stored: Mapping[str, str] = field(default_factory=dict)
 
 
 _ENTRIES: dict[str, _Entry] = {}
@@ -74,6 +75,7 @@ def record(
     indices: Mapping[str, str] | None = None,
     retired: Iterable[str] = (),
     added: Iterable[str] = (),
+    stored: Mapping[str, str] | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """Register a class of records under a name that files use.
 
@@ -87,14 +89,15 @@ def record(
         retired: fields that files of earlier versions have and nothing needs any more.
         added: fields with a default that such files lack. `digest` passes over them: what was certified before there
             was such a field is still the same, and stays so when the default changes.
+        stored: what files call fields that have been renamed since, by their names here. Files and digests stay what
+            they were.
     """
 
     def register(kind: type[T]) -> type[T]:
         if name in _ENTRIES and _ENTRIES[name].kind.__qualname__ != kind.__qualname__:
             raise ValueError(f"a record {name!r} is registered already")
-        _ENTRIES[name] = _Entry(
-            kind, dict(shapes or {}), dict(indices or {}), frozenset(retired), frozenset(added)
-        )
+        gone, new = frozenset(retired), frozenset(added)
+        _ENTRIES[name] = _Entry(kind, dict(shapes or {}), dict(indices or {}), gone, new, dict(stored or {}))
         _NAMES[kind] = name
         return kind
 
@@ -128,10 +131,12 @@ def _pack(value: Any, where: str, arrays: dict[str, NDArray[Any]], brief: bool =
     if isinstance(value, float):
         return value if math.isfinite(value) else {FLOAT: str(value)}
     if type(value) in _NAMES:
-        left_out = _ENTRIES[_NAMES[type(value)]].added if brief else ()
+        entry = _ENTRIES[_NAMES[type(value)]]
+        left_out = entry.added if brief else ()
         parts = {
-            name: _pack(getattr(value, name), _join(where, name), arrays, brief)
+            stored: _pack(getattr(value, name), _join(where, stored), arrays, brief)
             for name in _fields(type(value))
+            for stored in [entry.stored.get(name, name)]
             if name not in left_out
         }
         return {IS: _NAMES[type(value)], **parts}
@@ -257,19 +262,19 @@ def _build(name: Any, parts: dict[str, Any], sizes: Mapping[str, int], where: st
     place = where or "it"
     if entry is None:
         raise CodecError(f"{place} is a record of the kind {name!r}, which this version does not know")
-    known = _fields(entry.kind)
+    known = {entry.stored.get(key, key): key for key in _fields(entry.kind)}
     parts = {key: value for key, value in parts.items() if key not in entry.retired}
     unknown = [key for key in parts if key not in known]
     if unknown:
         raise CodecError(f"{place} ({name}) has a field {unknown[0]!r}, which this version does not know")
     hints = _hints(entry.kind)
+    fitted: dict[str, Any] = {}
     for key, value in parts.items():
-        fitted = _fit(value, hints.get(key, Any))
-        if fitted is _UNFIT:
+        fitted[known[key]] = _fit(value, hints.get(known[key], Any))
+        if fitted[known[key]] is _UNFIT:
             raise CodecError(f"{_join(where, key)} is not what a {name} has there")
-        parts[key] = fitted
     try:
-        made = entry.kind(**parts)
+        made = entry.kind(**fitted)
     except TypeError as error:
         raise CodecError(f"{place} ({name}) is incomplete: {error}") from error
     _check_shapes(made, entry, dict(sizes), where)
