@@ -31,6 +31,7 @@ from feasibly.problem.sampling import sample
 from feasibly.solve import Outcome, Solution, Solver, SolverOptions, solve
 from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import build_model
+from feasibly.solve.optimality import OptimalityTest
 from feasibly.solve.ranges import Ranges
 from feasibly.solve.settings import DEFAULT
 from tests.problems import CASES, FEASIBLE, make
@@ -141,6 +142,38 @@ def test_the_guarded_method_finds_the_same_optimum(name: str) -> None:
         assert finish.converged
         found = make(name).objectives(x[None], solver._interior.point(x, finish.state).y[None])[0]
         assert found == pytest.approx(solver.solve(x).objective, rel=1e-7)
+
+
+@pytest.mark.parametrize("warm", ["interior", "none"])
+@pytest.mark.parametrize("name", FEASIBLE)
+def test_the_test_of_optimality_passes_solutions_and_nothing_beside_them(name: str, warm: str) -> None:
+    problem, solver = make(name), solver_for(name, warm)
+    optimality = OptimalityTest(solver.model, DEFAULT)
+    for x in sample(problem, 4, seed=4):
+        solution = solver.solve(x)
+        assert optimality.holds(x, solution.point, 1e-7)
+        beside = solution.y + 1e-3 * (problem.start - solution.y + 0.1)
+        assert not optimality.holds(x, Point(beside, solution.duals), 1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:equality of problem")
+def test_what_is_merely_acceptable_to_ipopt_is_no_label() -> None:
+    """An equality that jumps over zero is off by 9e-8 at best, nine times the tolerance: acceptable to IPOPT."""
+
+    def equality(x: jax.Array, y: jax.Array) -> jax.Array:
+        off = y[0] + y[1] ** 2 - x[0]
+        return jnp.array([off + 9e-8 * jnp.sign(off)])
+
+    problem = Problem(
+        lambda x, y: jnp.sum((y - 0.1) ** 2), -np.ones(2), np.ones(2), equality=equality, box=([0.0], [1.0])
+    )
+    assert [one.outcome for one in solve(problem, [[0.1], [0.3], [0.77]])] == [Outcome.INACCURATE] * 3
+
+
+def test_what_ipopt_ends_at_for_rounding_is_a_label() -> None:
+    """At a tolerance of 1e-14 it says that its last point is acceptable; all but stationarity is as good as that."""
+    strict = Ipopt(build_model(make("grid6")), SolverOptions(tolerance=1e-14), DEFAULT)
+    assert strict.attempt("cold", make("grid6").nominal).outcome is Outcome.OK
 
 
 # ---- rows that cannot be solved ----------------------------------------------------------------------------

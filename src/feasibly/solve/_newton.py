@@ -16,7 +16,9 @@ from typing import Any
 import casadi
 import numpy as np
 
+from feasibly.problem.point import Point
 from feasibly.solve.model import Model
+from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
 
 
@@ -140,6 +142,21 @@ class Newton:
         """`y`, `nu`, `s`, `z` and `x` as CasADi's symbols of one kind."""
         sizes = (*self.sizes(), len(self.model.nominal))
         return [kind.sym(name, size) for name, size in zip(("y", "nu", "s", "z", "x"), sizes, strict=True)]
+
+    def scaled(self, point: Point) -> tuple[Array, Array, Array]:
+        """A point's free outputs, multipliers of equalities, and those of inequalities and bounds, in scaled units."""
+        model, duals, unit = self.model, point.duals, self.model.objective_scale
+        z = (
+            duals.inequality * unit / model.inequality_scale,
+            duals.lower[model.free][self.below] * unit,
+            duals.upper[model.free][self.above] * unit,
+        )
+        return point.y[model.free], duals.equality * unit / model.equality_scale, np.concatenate(z)
+
+    def slacks(self, y: Array, inequality: Array, lower: Array, upper: Array) -> Array:
+        """`-c(y)`: by how much each inequality and bound holds, along the last axis."""
+        bounds = (y - lower)[..., self.below], (upper - y)[..., self.above]
+        return np.concatenate([-inequality, *bounds, np.ones((*y.shape[:-1], self.padding))], axis=-1)
 
     def limits(self, inequality_jacobian: Any) -> Any:
         """The Jacobian of all rows: inequalities, then lower and upper bounds."""

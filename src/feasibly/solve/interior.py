@@ -127,18 +127,10 @@ class Interior:
         """An interior point near a given one, by `inside` or else by as much as the given one is wrong."""
         model, newton, s = self.model, self._newton, self.settings
         lower, upper = (bound[model.free] for bound in model.search_at(x))
-        y = np.clip(start.y[model.free], lower, upper)
-        nu = start.duals.equality * model.objective_scale / model.equality_scale
-        duals = np.concatenate([
-            start.duals.inequality * model.objective_scale / model.inequality_scale,
-            start.duals.lower[model.free][newton.below] * model.objective_scale,
-            start.duals.upper[model.free][newton.above] * model.objective_scale,
-            np.ones(newton.padding),
-        ])  # fmt: skip
+        y, nu, duals = newton.scaled(start)
+        y, duals = np.clip(y, lower, upper), np.concatenate([duals, np.ones(newton.padding)])
         _, equality, inequality, _ = self._slim(y, x, nu, duals[: model.n_inequalities])
-        gaps = np.concatenate([
-            -inequality, (y - lower)[newton.below], (upper - y)[newton.above], np.ones(newton.padding)
-        ])  # fmt: skip
+        gaps = newton.slacks(y, inequality, lower, upper)
         if inside is None:
             wrong = max(np.abs(equality).max(initial=0.0), -gaps.min(initial=0.0))
             inside = float(np.clip(s.inside_share * wrong, *s.inside_range))

@@ -11,6 +11,7 @@ import numpy as np
 
 from feasibly.problem.point import Point
 from feasibly.solve.model import Model
+from feasibly.solve.optimality import OptimalityTest
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.ranges import Ranges
 from feasibly.solve.records import Array, Attempt, SolverOptions
@@ -18,8 +19,6 @@ from feasibly.solve.settings import SolverSettings
 
 _OUTCOMES: Mapping[str, Outcome] = {
     "Solve_Succeeded": Outcome.OK,
-    "Solved_To_Acceptable_Level": Outcome.OK,
-    "Feasible_Point_Found": Outcome.OK,
     "Infeasible_Problem_Detected": Outcome.INFEASIBLE,
     "Maximum_Iterations_Exceeded": Outcome.ITERATION_LIMIT,
     "Maximum_CpuTime_Exceeded": Outcome.TIME_LIMIT,
@@ -28,6 +27,10 @@ _OUTCOMES: Mapping[str, Outcome] = {
     "Invalid_Number_Detected": Outcome.EVALUATION,
 }
 """What IPOPT says; anything else is a numerical breakdown."""
+
+_PERHAPS = frozenset({"Solved_To_Acceptable_Level", "Feasible_Point_Found"})
+"""It stopped short of its tolerance (a hundred times that is acceptable to it), or asks for no more than a feasible
+point where equalities leave no freedom: such a point is a label if it passes the test that all labels pass."""
 
 _INTERRUPTED = frozenset({"User_Requested_Stop", "NonIpopt_Exception_Thrown"})
 """CasADi swallows Ctrl-C and these come back; it turns every other exception into a failed evaluation."""
@@ -61,6 +64,10 @@ class Ipopt:
     def _ranges(self) -> Ranges:
         return Ranges(self.model)
 
+    @functools.cached_property
+    def _optimality(self) -> OptimalityTest:
+        return OptimalityTest(self.model, self.settings)
+
     def attempt(self, kind: str, x: Array, start: Point | None = None) -> Attempt:
         """Solve one row: `kind` is `cold`, `raised`, `other`, or `warm` with a start.
 
@@ -87,6 +94,9 @@ class Ipopt:
         y, rows, bounds = (np.asarray(raw[name]).ravel() for name in ("x", "lam_g", "lam_x"))
         point = Point.of(y, *self._ranges.split(x, rows), np.maximum(-bounds, 0.0), np.maximum(bounds, 0.0))
         outcome = _OUTCOMES.get(statistics["return_status"], Outcome.NUMERICAL)
+        if statistics["return_status"] in _PERHAPS:
+            optimal = self._optimality.holds(x, point, self.options.tolerance)
+            outcome = Outcome.OK if optimal else Outcome.INACCURATE
         return Attempt(point, outcome, int(statistics["iter_count"]))
 
     def _solver(self, kind: str) -> Any:

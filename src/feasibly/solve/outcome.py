@@ -49,8 +49,8 @@ _ADVICE: Mapping[Outcome, str] = {
     ),
     Outcome.UNBOUNDED: "The objective falls without end for this input; give the free outputs bounds.",
     Outcome.INACCURATE: (
-        "The solver stopped where constraints are off by more than the tolerance; scale them to be of order "
-        "one, or loosen the tolerance."
+        "The solver stopped where constraints or the optimality conditions are off by more than the tolerance; scale "
+        "the problem's functions to be of order one, or loosen the tolerance."
     ),
     Outcome.NOT_FINITE_INPUT: (
         "The input holds NaN or infinite values and was not solved; mend or drop this row."

@@ -193,7 +193,7 @@ class Batch:
         bounds = starts.duals.lower[:, free][:, newton.below], starts.duals.upper[:, free][:, newton.above]
         duals = np.concatenate([held, *(part * unit for part in bounds), padding], axis=1)
         _, equality, inequality, _ = self._slim(y, x, nu, held)
-        gaps = self._gaps(y, inequality, lower, upper)
+        gaps = newton.slacks(y, inequality, lower, upper)
         wrong = np.maximum(np.abs(equality).max(axis=1, initial=0.0), -gaps.min(axis=1, initial=0.0))
         inside = np.clip(s.inside_share * wrong, *s.inside_range)[:, None]
         slack = np.maximum(gaps, inside)
@@ -217,7 +217,7 @@ class Batch:
         lower, upper = self._search(x[None])
         y = np.clip(y[model.free][None], lower, upper)
         _, equality, inequality, _ = self._slim(y, x[None], np.zeros((1, ne)), np.zeros((1, ni)))
-        slack = np.maximum(self._gaps(y, inequality, lower, upper)[0], s.elastic_inside)
+        slack = np.maximum(newton.slacks(y, inequality, lower, upper)[0], s.elastic_inside)
         slack[:ni] = np.maximum(-inequality[0], 0.0) + s.elastic_inside
         z = s.inside_complementarity * s.elastic_inside / slack
         z[:ni] = s.elastic_price
@@ -232,12 +232,6 @@ class Batch:
         for name, unit in (("y", 1.0), ("nu", weight), ("s", 1.0), ("z", weight)):
             plain[at[name]] = state[at[name]] / unit
         return plain
-
-    def _gaps(self, y: Array, inequality: Array, lower: Array, upper: Array) -> Array:
-        """By how much each row of `Newton` holds."""
-        newton = self.iteration.newton
-        below, above = (y - lower)[:, newton.below], (upper - y)[:, newton.above]
-        return np.concatenate([-inequality, below, above, np.ones((len(y), newton.padding))], axis=1)
 
     def _limits(self, x: Array) -> tuple[Array, Array]:
         """Bounds of all outputs, a row each."""

@@ -1,0 +1,40 @@
+"""Whether a point is optimal, whoever found it: the errors of its optimality conditions by IPOPT's own measure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feasibly.problem.point import Point
+from feasibly.solve._newton import Newton
+from feasibly.solve.compiled import Compiled
+from feasibly.solve.model import Model
+from feasibly.solve.records import Array
+from feasibly.solve.settings import SolverSettings
+
+
+class OptimalityTest:
+    """The first-order conditions of one model, in scaled units."""
+
+    def __init__(self, model: Model, settings: SolverSettings) -> None:
+        self._model, self._settings, self._newton = model, settings, Newton(model, settings)
+        self._errors = Compiled(self._newton.errors())
+        self._slim = Compiled(model.slim)
+
+    def errors(self, x: Array, point: Point) -> Array:
+        """Stationarity, feasibility and complementarity at a point of the input `x`."""
+        model, newton = self._model, self._newton
+        lower, upper = (bound[model.free] for bound in model.search_at(x))
+        y, nu, z = newton.scaled(point)
+        y = np.clip(y, lower, upper)
+        own = np.subtract(*model.bounds_at(x))[model.free] < 0.0  # others are held where their bounds meet
+        pressing = np.concatenate([np.ones(model.n_inequalities), own[newton.below], own[newton.above]])
+        z = np.concatenate([z * pressing, np.zeros(newton.padding)])
+        _, _, inequality, _ = self._slim(y, x, nu, z[: model.n_inequalities])
+        slack = np.maximum(newton.slacks(y, inequality, lower, upper), 0.0)
+        (found,) = self._errors(y, nu, slack, z, x)
+        return found
+
+    def holds(self, x: Array, point: Point, tolerance: float) -> bool:
+        """Whether a point is optimal to `tolerance`, or to what rounding leaves of its stationarity."""
+        stationarity, *others = self.errors(x, point)
+        return bool(max(others) <= tolerance and stationarity <= max(tolerance, self._settings.settled_error))
