@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
+from feasibly._codec import pack
 from feasibly.bound.cone import Cone, Instance, Multipliers, _cheapest, lower_bound
 from feasibly.bound.lagrange import convex_bound
 from feasibly.precision import double
@@ -125,10 +127,24 @@ def test_proofs_survive_saving(tmp_path):
     assert np.allclose(same, proxy.predict(x, prove=True).lower_bound, rtol=1e-7)
     frame = again.predict(x, prove=True).to_pandas()
     assert np.allclose(frame["lower_bound"], same, rtol=1e-7)
-    (tmp_path / "model" / "proof" / "pairs.json").write_text('{"loose": [0]}')
-    with pytest.raises(fb.FeasiblyError, match=r"pairs\.json is not the one that was saved with this model"):
-        fb.Proxy.load(tmp_path / "model")
-    edit(tmp_path / "model", lambda text: text.pop("parts"))  # as models were saved before
+    grid = grid_of(proxy.problem)
+    pairs = tmp_path / "model" / "proof" / "pairs.json"
+
+    def older(text):
+        """As models were saved before."""
+        for name in ("parts", "loose"):
+            text.pop(name)
+        plain = text["problem"]["description"]
+        del plain["grid"]
+        text["problem"]["description"] = plain | {"name": grid.name, "base_mva": grid.base_mva}
+        text["grid"] = pack(grid.arrays(), "grid").plain
+        text["format"] = 2
+
+    edit(tmp_path / "model", older)
+    pairs.write_text(json.dumps({"loose": proxy._prover.loose.tolist()}))
+    before = fb.Proxy.load(tmp_path / "model").predict(x, prove=True).lower_bound
+    assert np.allclose(before, same, rtol=1e-7)
+    pairs.write_text('{"loose": [0]}')
     with pytest.raises(fb.FeasiblyError, match="another problem"):
         fb.Proxy.load(tmp_path / "model")
 

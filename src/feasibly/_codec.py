@@ -1,7 +1,7 @@
 """One way between frozen records and files: JSON for what can be read, named arrays for what is large.
 
-A record is a frozen dataclass or a `NamedTuple` of arrays, numbers, words, tuples, mappings and other records. It is
-registered by a short name, together with the shapes its arrays must have:
+A record is a frozen dataclass or a `NamedTuple` of arrays, numbers, words, enumerations, tuples, mappings
+and others. It is registered by a short name, together with the shapes its arrays must have:
 
     @record("linear", shapes={"weights": "inputs outputs", "offset": "outputs"})
     @dataclass(frozen=True)
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import enum
 import functools
 import hashlib
 import json
@@ -37,6 +38,9 @@ Arrays = Mapping[str, NDArray[Any]]
 
 IS, ARRAY, FLOAT, CHECKSUM, WIDTH = "is", "array", "float", "checksum", "width"
 """Keys with a meaning: a record's name, an array's, a number JSON has no word for, and what belongs to an array."""
+
+_JSON = ".json"
+"""What is no array, among arrays; no field has such a name."""
 
 DEEPEST = 40
 """Levels of nesting; real records have fewer than ten."""
@@ -124,8 +128,8 @@ def pack(value: Any, where: str = "") -> Packed:
 def _pack(value: Any, where: str, arrays: dict[str, NDArray[Any]], brief: bool = False) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, np.generic | enum.Enum):
+        value = value.item() if isinstance(value, np.generic) else value.value
     if isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -179,6 +183,26 @@ def digest(*values: Any) -> str:
     for value in values:
         found.update(json.dumps(_pack(value, "", {}, brief=True), sort_keys=True).encode() + b"\n")
     return found.hexdigest()[:32]
+
+
+def to_bytes(value: Any) -> bytes:
+    """A value in one piece, for another process; `from_bytes` is the way back."""
+    from safetensors.numpy import save
+
+    plain, arrays = pack(value)
+    return save(arrays | {_JSON: np.frombuffer(json.dumps(plain, allow_nan=False).encode(), np.uint8)})
+
+
+def from_bytes(packed: bytes) -> Any:
+    """What `to_bytes` packed, or a `CodecError`."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(packed)
+        return unpack(json.loads(arrays[_JSON].tobytes()), arrays)
+    except (SafetensorError, KeyError) as error:
+        raise CodecError("it is not in this format") from error
 
 
 def _join(where: str, name: str) -> str:
@@ -257,6 +281,11 @@ def _unpack_array(plain: Mapping[str, Any], arrays: Arrays, where: str) -> NDArr
     return np.ascontiguousarray(found).view(f"S{width}").reshape(found.shape[:-1])
 
 
+def build(kind: type[T], parts: Mapping[str, Any]) -> T:
+    """A registered record from the values of its fields, checked as `unpack` checks what it reads."""
+    return typing.cast(T, _build(_NAMES[kind], dict(parts), {}, ""))
+
+
 def _build(name: Any, parts: dict[str, Any], sizes: Mapping[str, int], where: str) -> Any:
     entry = _ENTRIES.get(name) if isinstance(name, str) else None
     place = where or "it"
@@ -324,13 +353,15 @@ def _fit(value: Any, hint: Any) -> Any:
         return float(value) if whole or isinstance(value, float) else _UNFIT
     if hint in (int, bool, str):
         return value if type(value) is hint else _UNFIT
+    if issubclass(hint, enum.Enum):
+        return next((each for each in hint if each.value == value), _UNFIT)
     if isinstance(value, np.ndarray):  # another library's array, or a field without a type of its own
         return _UNFIT if hint in _NAMES or hint in (tuple, dict) else value
     return value if isinstance(value, hint) else _UNFIT
 
 
 def _fit_tuple(value: Any, args: tuple[Any, ...]) -> Any:
-    if not isinstance(value, tuple):
+    if not isinstance(value, tuple | list):
         return _UNFIT
     wanted = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else list(args)
     if len(wanted) != len(value):

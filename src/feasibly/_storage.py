@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from feasibly.proof import Prover
     from feasibly.proxy import Proxy
 
-FORMAT = 2
+FORMAT, OLDEST = 3, 2
 TEXT, ARRAYS, FOLDS = "proxy.json", "arrays.safetensors", "folds"
-PROOF, PAIRS = "proof", "pairs.json"
+PROOF = "proof"
 
 MOST = 64 * 2**20
 """Bytes that `proxy.json` may have; the largest ones known have a hundredth of it."""
@@ -89,9 +89,7 @@ def _write_parts(folder: Path, proxy: Proxy) -> list[str]:
         written.append(f"{FOLDS}/{i}/{TEXT}")
     if proxy._prover is not None:
         save_proxy(proxy._prover.relaxed, folder / PROOF)
-        pairs = {"loose": proxy._prover.loose.tolist()}
-        (folder / PROOF / PAIRS).write_text(json.dumps(pairs) + "\n", encoding="utf-8")
-        written += [f"{PROOF}/{TEXT}", f"{PROOF}/{PAIRS}"]
+        written.append(f"{PROOF}/{TEXT}")
     return written
 
 
@@ -100,6 +98,7 @@ def _described(proxy: Proxy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     parts = {
         "model": proxy.model, "record": proxy.record, "calibration": proxy.calibration, "leverage": proxy.leverage,
         "certificate": proxy.certificate and proxy.certificate.with_folds(()), "keys": proxy.keys, "box": proxy.box,
+        "loose": proxy._prover and proxy._prover.loose,
     }  # fmt: skip
     text: dict[str, Any] = {
         "format": FORMAT,
@@ -107,9 +106,8 @@ def _described(proxy: Proxy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     }
     described = describe(proxy.problem)
     if described is not None:
-        parts["grid"] = described[1]
-        text["problem"]["description"] = described[0]
-    arrays: dict[str, NDArray[Any]] = {}
+        text["problem"]["description"] = described.plain
+    arrays: dict[str, NDArray[Any]] = {} if described is None else described.arrays
     for name, value in parts.items():
         if value is not None:
             text[name], own = pack(value, name)
@@ -199,7 +197,7 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
             certificate=None if made is None else made.with_folds(_folds(folder, problem, made)),
         )
         if f"{PROOF}/{TEXT}" in parts:
-            proxy._prover = _prover(folder / PROOF, proxy)
+            proxy._prover = _prover(folder / PROOF, proxy, optional("loose"))
         return proxy
     except CodecError as error:
         raise ModelFileError(
@@ -243,18 +241,20 @@ def _folds(folder: Path, problem: Problem, made: Certificate) -> tuple[Proxy, ..
     return tuple(load_proxy(folder / FOLDS / str(k), problem) for k in range(wanted))
 
 
-def _prover(folder: Path, proxy: Proxy) -> Prover:
+def _prover(folder: Path, proxy: Proxy, loose: Any) -> Prover:
     """What makes proofs; that its pairs are the right ones shows in the fingerprint of the problem they make."""
     from feasibly.proof import Prover
 
     try:
-        loose = [int(pair) for pair in json.loads((folder / PAIRS).read_text(encoding="utf-8"))["loose"]]
+        if loose is None:  # format 2
+            loose = json.loads((folder / "pairs.json").read_text(encoding="utf-8"))["loose"]
+        loose = np.array(loose, dtype=np.int64)
         cone, relaxed = Prover.problem(proxy, loose)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise ModelFileError(
-            f"{folder / PAIRS} cannot be read; fetch another copy, or train again"
+            f"{folder}: its pairs of buses cannot be read; fetch another copy, or train again"
         ) from error
-    return Prover(cone, load_proxy(folder, relaxed), np.asarray(loose, dtype=np.int64))
+    return Prover(cone, load_proxy(folder, relaxed), loose)
 
 
 def _read_text(folder: Path) -> dict[str, Any]:
@@ -282,10 +282,11 @@ def _read_text(folder: Path) -> dict[str, Any]:
         raise ModelFileError(
             f"{folder} was saved by a newer version of feasibly (format {version}, this one reads {FORMAT}); update it"
         )
-    if version < FORMAT:
+    if version < OLDEST:
         raise ModelFileError(
-            f"{folder} was saved by an earlier version of feasibly (format {version}, this one reads {FORMAT}); "
-            "train it again from its labels, which this version still reads: feasibly train DATA --out MODEL"
+            f"{folder} was saved by an earlier version of feasibly (format {version}, this one reads {OLDEST} "
+            f"and {FORMAT}); train it again from its labels, which this version still reads: "
+            "feasibly train DATA --out MODEL"
         )
     found = _SEAL.search(raw)
     if found is None or _sealed(raw.replace(found[1], _UNSEALED.encode())) != raw:
@@ -341,4 +342,5 @@ def _reopened(text: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folde
         raise ModelFileError(
             f"{folder} is a proxy for a problem of your own ({stated['name']}); pass it: Proxy.load(path, problem=...)"
         )
-    return rebuild(stated["description"], unpack(text["grid"], arrays))
+    before: Any = "grid" in text and unpack(text["grid"], arrays)  # format 2
+    return rebuild(stated["description"], before or arrays)

@@ -137,7 +137,7 @@ def test_a_damaged_provenance_is_named(store: Path, name: str, value: object) ->
     document = json.loads(root.read_text())
     document["attributes"]["provenance"][name] = value
     root.write_text(json.dumps(document))
-    with pytest.raises(StoreError, match=rf"provenance is damaged \({name}\)"):
+    with pytest.raises(StoreError, match=rf"provenance is damaged \({name} is not what"):
         Dataset.open(store)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from feasibly._codec import pack
 from feasibly.precision import double, twin
+from feasibly.problem.acopf import acopf
 from feasibly.problem.core import Problem
+from feasibly.problem.drawing import Draws
 from feasibly.problem.families import describe, grid_of, load_problem, rebuild
 from feasibly.problem.nonconvex import nonconvex
 from tests.grids import GRID3, GRID6
@@ -83,6 +86,34 @@ def test_built_in_families_come_back_from_their_description(name: str) -> None:
     assert again.spread == problem.spread
     x, y = near_start(problem, 3, seed=4)
     np.testing.assert_array_equal(again.equalities(x, y), problem.equalities(x, y))
+
+
+@pytest.mark.parametrize("vary", [("load",), ("load", "branch")])
+def test_descriptions_of_grids_from_before_they_were_records_are_read(vary: tuple[str, ...]) -> None:
+    grid = grid_of(make("grid6"))
+    assert grid is not None
+    problem = acopf(grid, vary=vary)
+    plain: dict[str, object] = {
+        "family": "acopf",
+        "spread": problem.spread,
+        "name": grid.name,
+        "base_mva": grid.base_mva,
+    }
+    if vary != ("load",):
+        plain |= {"vary": list(vary), "draws": asdict(Draws())}
+    assert rebuild(plain, grid.arrays()).fingerprint == problem.fingerprint
+
+
+def test_a_stored_grid_that_does_not_fit_together_is_named() -> None:
+    described = describe(make("grid6"))
+    assert described is not None
+    plain, arrays = described
+    with pytest.raises(ValueError, match=r"'grid\.r' has changed since it was written"):
+        rebuild(plain, arrays | {"grid.r": arrays["grid.r"] + 1e-9})
+    for name, wrong in (("rate", arrays["grid.rate"][1:]), ("gen_bus", arrays["grid.gen_bus"] + 6)):
+        marred = {**plain, "grid": {**plain["grid"], name: pack(wrong, f"grid.{name}").plain}}
+        with pytest.raises(ValueError, match=rf"grid\.{name} (is .*, not|does not count buses)"):
+            rebuild(marred, arrays | {f"grid.{name}": wrong})
 
 
 def test_a_users_own_problem_has_no_description() -> None:

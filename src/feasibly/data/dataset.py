@@ -6,6 +6,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,7 @@ class Dataset:
                 f"{stored['fingerprint'][:8]}) than {problem.name!r} ({problem.fingerprint[:8]})"
             )
         frame = frame.assign_coords(row=np.arange(frame.sizes["row"]))
-        return cls(problem, frame, Provenance.from_dict(frame.attrs["provenance"]), where)
+        return cls(problem, frame, Provenance.read(frame.attrs["provenance"]), where)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a store that `open` reads. It appears whole or not at all.
@@ -350,6 +351,6 @@ def store_header(problem: Problem, provenance: Provenance) -> tuple[dict[str, An
             "input_names": list(problem.input_names),
             "output_names": list(problem.output_names),
         },
-        "provenance": provenance.as_dict(),
+        "provenance": asdict(provenance),
     }
     return attributes, dict(arrays)

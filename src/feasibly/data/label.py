@@ -142,7 +142,7 @@ def label(
         raise LabelError("give the inputs x or count, not both")
     rows = _checked(problem, x)
     if problem.drawing is not None and problem.spec is not None:
-        drawing["notes"] = {"vary": problem.spec["vary"], "draws": problem.spec["draws"]}
+        drawing["notes"] = {"vary": problem.spec["vary"], "draws": asdict(problem.spec["draws"])}
     provenance = Provenance(
         "label", problem.fingerprint, **drawing, solver=asdict(options), versions=versions_now()
     )
@@ -358,7 +358,7 @@ def _check_same(writer: Writer, problem: Problem, x: NDArray[np.float64], asked:
             f"{path} holds rows of another problem ({stored['name']!r}, not {problem.name!r}); "
             "choose another path"
         )
-    had = Provenance.from_dict(writer.attributes["provenance"])
+    had = Provenance.read(writer.attributes["provenance"])
     if had.source != "label":
         raise StoreError(
             f"{path} holds rows from elsewhere ({had.source}), not solved here; choose another path"
@@ -385,7 +385,7 @@ def _check_same(writer: Writer, problem: Problem, x: NDArray[np.float64], asked:
 
 def _note_versions(writer: Writer, asked: Provenance) -> None:
     """Rows solved by other versions agree to the solver's tolerance, not to the last bit: say which were at work."""
-    had = Provenance.from_dict(writer.attributes["provenance"])
+    had = Provenance.read(writer.attributes["provenance"])
     known = [had.versions, *had.notes.get("later_versions", [])]
     if asked.versions not in known:
         writer.note("later_versions", [*known[1:], dict(asked.versions)])

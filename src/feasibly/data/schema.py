@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from feasibly._codec import CodecError, build, record
 from feasibly._version import __version__
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 
 FORMAT = "feasibly-dataset"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The first had grids as arrays alone."""
 
 PENDING = -1
 """The outcome of a row that was not solved yet; every other code is an `Outcome`. (`UNSOLVED`, of an answer, is another
@@ -87,6 +89,7 @@ def stored_fields(sizes: Mapping[str, int], duals: bool) -> tuple[Field, ...]:
     return tuple(f for f in chosen if f.dimension is None or sizes[f.dimension] > 0)
 
 
+@record("provenance")
 @dataclass(frozen=True)
 class Provenance:
     """Where the rows came from.
@@ -107,57 +110,26 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Provenance:
-        """The way back from `as_dict`; keys of a later version are kept out.
+    def read(values: Any) -> Provenance:
+        """What a store says of itself; entries of a later version are left out.
 
         Raises:
             StoreError: something in it is not what it should be.
         """
-        if not isinstance(values, Mapping):
-            raise StoreError("the store's provenance is damaged; label into a new one")
-        known = {key: value for key, value in values.items() if key in _PROVENANCE}
-        wrong = [key for key, fits in _PROVENANCE.items() if key in known and not fits(known[key])]
-        wrong += [key for key in ("source", "fingerprint") if key not in known]
-        if wrong:
-            raise StoreError(f"the store's provenance is damaged ({wrong[0]}); label into a new one")
-        if known.get("factor") is not None:
-            known["factor"] = tuple(known["factor"])
-        return Provenance(**known)
+        try:
+            if not isinstance(values, Mapping):
+                raise CodecError("it is no mapping")
+            known = [each.name for each in fields(Provenance)]
+            return build(Provenance, {name: values[name] for name in known if name in values})
+        except CodecError as error:
+            raise StoreError(f"the store's provenance is damaged ({error}); label into a new one") from error
 
     def drawing(self, problem: Problem) -> dict[str, Any]:
         """What `sample` and `input_range` take to draw further rows of `problem` as these were drawn."""
         if self.design == "correlated":
             return {"design": self.design, "factor": self.factor, "noise": self.noise}
         return {"spread": self.spread if problem.spread is not None else None}
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _maybe(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or fits(value)
-
-
-def _is(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _pair(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_number, value))
-
-
-_PROVENANCE: Mapping[str, Callable[[Any], bool]] = {
-    "source": _is(str), "fingerprint": _is(str), "seed": _maybe(_is(int)), "spread": _maybe(_number),
-    "design": _maybe(_is(str)), "factor": _maybe(_pair), "noise": _maybe(_number), "solver": _is(Mapping),
-    "versions": _is(Mapping), "notes": _is(Mapping),
-}  # fmt: skip
-"""What each part of a stored provenance may be: files can be edited and damaged."""
 
 
 def versions_now() -> dict[str, str]:

@@ -83,7 +83,7 @@ def acopf(
     if varied != ("load",):
         chosen = Draws() if draws is None else draws
         drawing = GridDrawing(grid, varied, chosen, inputs, nominal, names)
-        spec |= {"vary": list(varied), "draws": chosen.as_dict()}
+        spec |= {"vary": list(varied), "draws": chosen}
     elif draws is not None:
         raise FeasiblyError(f"draws say how more than loads vary; pass vary too, from {', '.join(VARY)}")
     out = "generator" in inputs

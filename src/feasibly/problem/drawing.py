@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.problem.errors import Fault, FeasiblyError, is_spread
 from feasibly.problem.grid import Grid
 from feasibly.problem.topology import bridges, cut_off, islands
@@ -74,6 +75,7 @@ class Drawing(Protocol):
         """Rows without an answer, and why."""
 
 
+@record("draws")
 @dataclass(frozen=True)
 class Draws:
     """How what varies is drawn.
@@ -119,10 +121,6 @@ class Draws:
         if faults:
             raise FeasiblyError("; ".join(faults))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
 
 def _is_outages(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -161,7 +159,7 @@ class GridDrawing:
     @property
     def identity(self) -> str:
         """What varies and how it is drawn."""
-        return f"vary={self.vary} draws={sorted(self.draws.as_dict().items())}"
+        return f"vary={self.vary} draws={sorted(asdict(self.draws).items())}"
 
     @property
     def n_plain(self) -> int:

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Function = Callable[[Any, Any], Any]
@@ -50,6 +52,16 @@ INEQUALITIES = ("cost segment", "capability curve", "link limit", "user constrai
 PREFIX = "extra_"
 
 
+@record(
+    "extras",
+    shapes={
+        **dict.fromkeys(("kind", "number", "low", "high", "start"), "variables"),
+        "price_at": "prices", "price": "prices 3", "inject": "* 3", "equal": "* 3", "less": "* 3",
+        **dict.fromkeys(("equal_to", "equal_kind", "equal_number"), "equalities"),
+        **dict.fromkeys(("less_than", "less_kind", "less_number"), "inequalities"),
+        "disc": "discs 3", "disc_number": "discs",
+    },
+)  # fmt: skip
 @dataclass(frozen=True, eq=False)
 class Extras:
     """Further variables and the rows that they, generators and voltages take part in; per unit, radians, $/h.
@@ -81,8 +93,12 @@ class Extras:
     """Positions of two outputs and the most that the root of the sum of their squares may be."""
     disc_number: Ints
 
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            getattr(self, f.name).setflags(write=False)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Every array by name, for storing."""
+        """Every array by name."""
         return {PREFIX + f.name: getattr(self, f.name) for f in fields(self)}
 
     @staticmethod
@@ -94,7 +110,6 @@ class Extras:
         for f in fields(Extras):
             kind = np.int64 if f.type == "Ints" else np.float64
             kept[f.name] = np.array(arrays[PREFIX + f.name], dtype=kind)
-            kept[f.name].setflags(write=False)
         return Extras(**kept)
 
     # ---- what the problem needs ------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from feasibly._codec import Packed, pack, unpack
 from feasibly.problem._costs import Costs
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
@@ -46,32 +47,27 @@ def load_problem(
     return nonconvex(variables, equalities, inequalities, seed)
 
 
-def describe(problem: Problem) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+def describe(problem: Problem) -> Packed | None:
     """Plain values and arrays from which `rebuild` makes the same problem; `None` for a user's own."""
-    if problem.spec is None:
-        return None
-    plain = {key: value for key, value in problem.spec.items() if not isinstance(value, Grid)}
-    grid = problem.spec.get("grid")
-    if grid is None:
-        return plain, {}
-    return plain | {"name": grid.name, "base_mva": grid.base_mva}, grid.arrays()
+    return None if problem.spec is None else pack(problem.spec)
 
 
 def rebuild(plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Problem:
-    """The problem that `describe` described."""
-    family = plain.get("family")
+    """The problem that `describe` described, now or before the codec had grids."""
+    spec: dict[str, Any] = unpack(plain, arrays, dict)
+    family = spec.get("family")
     try:
         if family == "acopf":
-            grid = Grid.from_arrays(str(plain["name"]), float(plain["base_mva"]), arrays)
-            drawn = plain.get("draws")
+            grid = spec.get("grid") or Grid.from_arrays(str(spec["name"]), float(spec["base_mva"]), arrays)
+            drawn = spec.get("draws")
             return acopf(
                 grid,
-                spread=float(plain["spread"]),
-                vary=tuple(plain.get("vary", ("load",))),
-                draws=None if drawn is None else Draws(**drawn),
+                spread=float(spec["spread"]),
+                vary=tuple(spec.get("vary", ("load",))),
+                draws=Draws(**drawn) if isinstance(drawn, dict) else drawn,
             )
         if family == "nonconvex":
-            sizes = (int(plain[key]) for key in ("variables", "equalities", "inequalities", "seed"))
+            sizes = (int(spec[key]) for key in ("variables", "equalities", "inequalities", "seed"))
             return nonconvex(*sizes)
     except KeyError as error:
         raise FeasiblyError(f"the stored description of a {family} problem lacks {error.args[0]!r}") from None

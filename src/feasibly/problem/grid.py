@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.problem.errors import GridWarning
 from feasibly.problem.extras import Extras
 
@@ -18,6 +19,19 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+@record(
+    "grid",
+    shapes={
+        **dict.fromkeys(("bus_id", "vmin", "vmax"), "buses"), "position": "buses 2", "reference": "*",
+        **dict.fromkeys(("gen_id", "gen_bus", "pmin", "pmax", "qmin", "qmax"), "generators"), "cost": "generators 3",
+        **dict.fromkeys(("load_id", "load_bus", "pd", "qd"), "loads"),
+        **dict.fromkeys(("shunt_bus", "gs", "bs"), "shunts"),
+        **dict.fromkeys(
+            ("branch_id", "branch_from", "branch_to", "r", "x", "g_from", "b_from", "g_to", "b_to", "tap", "shift",
+             "rate", "current", "angmin", "angmax"), "branches"),
+    },
+    indices=dict.fromkeys(("reference", "gen_bus", "load_bus", "shunt_bus", "branch_from", "branch_to"), "buses"),
+)  # fmt: skip
 @dataclass(frozen=True, eq=False)
 class Grid:
     """What an AC optimal power flow needs to know of a grid.
@@ -70,6 +84,12 @@ class Grid:
     area: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The number of the area of each bus; empty where the file names none."""
 
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
     @property
     def n_buses(self) -> int:
         """In-service buses."""
@@ -96,7 +116,7 @@ class Grid:
             warnings.warn(f"{self.name}: {note}", GridWarning, stacklevel=3)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Every array by name, for storing; `from_arrays` is the way back."""
+        """Every array by name; `from_arrays` is the way back. Files had them so, before the codec."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_ARRAYS}
         if len(self.area):
             found["area"] = self.area
@@ -106,10 +126,10 @@ class Grid:
     def from_arrays(name: str, base_mva: float, arrays: Mapping[str, NDArray[Any]]) -> Grid:
         """The grid that `arrays` came from. Raises `KeyError` naming an array that is missing."""
         kept: dict[str, Any] = {
-            f.name: _frozen(arrays[f.name]) for f in fields(Grid) if f.name not in _NOT_ARRAYS
+            f.name: _copied(arrays[f.name]) for f in fields(Grid) if f.name not in _NOT_ARRAYS
         }
         if "area" in arrays:
-            kept["area"] = _frozen(arrays["area"])
+            kept["area"] = _copied(arrays["area"])
         return Grid(name=name, base_mva=float(base_mva), extras=Extras.from_arrays(arrays), **kept)
 
     @property
@@ -133,8 +153,6 @@ class Grid:
 _NOT_ARRAYS = ("name", "base_mva", "warnings", "extras", "area")
 
 
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+def _copied(array: NDArray[Any]) -> NDArray[Any]:
     kind = np.int64 if np.issubdtype(np.asarray(array).dtype, np.integer) else np.float64
-    copy = np.array(array, dtype=kind)
-    copy.setflags(write=False)
-    return copy
+    return np.array(array, dtype=kind)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
+
 if TYPE_CHECKING:  # a worker that solves rows has neither problems nor JAX
     from feasibly.problem.core import Problem
 
 Array = NDArray[np.float64]
 
 
+@record("duals")
 @dataclass(frozen=True, eq=False)
 class Duals:
     """Multipliers of every row, rows first. NaN where a row has none.
@@ -67,6 +70,7 @@ class Duals:
         return Duals(*(np.full((rows, size), np.nan) for size in sizes))
 
 
+@record("point")
 @dataclass(frozen=True, eq=False)
 class Point:
     """Where every row stands: decisions `(rows, n_outputs)` and the multipliers of all constraints.

@@ -6,22 +6,22 @@ Everything here is a CasADi function or a NumPy array, so that it can be sent to
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import casadi
 import numpy as np
 
+from feasibly._codec import record
 from feasibly.solve.records import Array
 from feasibly.solve.settings import DEFAULT, SolverSettings
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
 
-_FUNCTIONS = ("values", "thin", "wide")
 
-
+@record("solver-model")
 @dataclass(frozen=True, eq=False)
 class Model:
     """A problem without Python functions.
@@ -223,37 +223,20 @@ class Model:
         """A factor an inequality."""
         return self.scale[1 + self.n_equalities :]
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The model as plain arrays; `from_arrays` is the way back."""
-        names = ("lower", "upper", "start", "nominal", "scale", "places")
-        packed = {name: getattr(self, name) for name in names}
-        packed["sizes"] = np.array([self.n_equalities, self.n_inequalities])
-        for name in _FUNCTIONS:
-            packed[name] = np.frombuffer(getattr(self, name).serialize().encode("latin-1"), np.uint8)
-        if self.bounds is not None:
-            packed["bounds"] = np.frombuffer(self.bounds.serialize().encode("latin-1"), np.uint8)
-        return packed
+    def flat(self) -> Model:
+        """The same with bytes for its functions, as records have them; `revived` is the way back."""
+        return self._with_functions(lambda made: np.frombuffer(made.serialize().encode("latin-1"), np.uint8))
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Model:
-        """The model that `arrays` packed, bit for bit."""
-        functions: dict[str, Any] = {
-            name: casadi.Function.deserialize(arrays[name].tobytes().decode("latin-1"))
-            for name in (*_FUNCTIONS, "bounds")
-            if name in arrays
-        }
-        equalities, inequalities = (int(size) for size in arrays["sizes"])
-        return cls(
-            **functions,
-            places=arrays["places"],
-            lower=arrays["lower"],
-            upper=arrays["upper"],
-            start=arrays["start"],
-            nominal=arrays["nominal"],
-            scale=arrays["scale"],
-            n_equalities=equalities,
-            n_inequalities=inequalities,
+    def revived(self) -> Model:
+        """The model that `flat` flattened, bit for bit."""
+        return self._with_functions(
+            lambda kept: casadi.Function.deserialize(kept.tobytes().decode("latin-1"))
         )
+
+    def _with_functions(self, change: Callable[[Any], Any]) -> Model:
+        found = {name: getattr(self, name) for name in ("values", "thin", "wide", "bounds")}
+        changed: dict[str, Any] = {name: change(each) for name, each in found.items() if each is not None}
+        return replace(self, **changed)
 
 
 def build_model(problem: Problem, settings: SolverSettings = DEFAULT) -> Model:

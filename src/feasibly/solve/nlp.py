@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
-import json
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feasibly._codec import CodecError, pack, unpack
+from feasibly._codec import CodecError, from_bytes, to_bytes
 from feasibly.problem.errors import FeasiblyError
-from feasibly.problem.point import Point
+from feasibly.problem.point import Duals, Point
 from feasibly.solve.compiled import Compiled, without_remarks
 from feasibly.solve.feasibility import Feasibility
 from feasibly.solve.interior import Finish, Interior
@@ -32,10 +30,8 @@ if TYPE_CHECKING:
     from feasibly.problem.core import Problem
     from feasibly.solve.lanes.batch import Batch
 
-_FORMAT = 3
-"""Of a solver as bytes. The one before had no settings, and is opened with the usual ones."""
-_POINT = ("y", "equality", "inequality", "lower", "upper")
-"""The parts of a point, in their order."""
+_FORMAT = 4
+"""Of a solver as bytes."""
 
 
 @contextlib.contextmanager
@@ -101,47 +97,24 @@ class Solver:
 
     def serialise(self) -> bytes:
         """The solver as bytes: functions, bounds, options, settings and the nominal solution."""
-        header = {
-            "format": _FORMAT,
-            "options": asdict(self.options),
-            "settings": pack(self.settings).plain,
-            "nominal": {
-                "objective": self.nominal.objective,
-                "outcome": self.nominal.outcome.value,
-                "iterations": self.nominal.iterations,
-                "attempts": self.nominal.attempts,
-                "seconds": self.nominal.seconds,
-            },
-        }
-        arrays: dict[str, Any] = self.model.arrays()
-        arrays |= {
-            f"nominal_{name}": part for name, part in zip(_POINT, self.nominal.point.parts, strict=True)
-        }
-        arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        return zlib.compress(buffer.getvalue(), level=1)
+        kept = {
+            "format": _FORMAT, "model": self.model.flat(), "options": self.options, "settings": self.settings,
+            "nominal": self.nominal,
+        }  # fmt: skip
+        return zlib.compress(to_bytes(kept), level=1)
 
     @classmethod
     def deserialise(cls, packed: bytes) -> Solver:
         """The solver that `serialise` packed; it needs neither the problem nor JAX."""
-        with np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False) as stored:
-            arrays = dict(stored)
-        header = json.loads(arrays["header"].tobytes())
-        settings = DEFAULT
         try:
-            if header["format"] == _FORMAT:
-                settings = unpack(header["settings"], {}, SolverSettings)
-            elif header["format"] != _FORMAT - 1:
-                raise CodecError(f"it has the format {header['format']}, not {_FORMAT}")
+            kept = from_bytes(zlib.decompress(packed))
+            if kept.get("format") != _FORMAT:
+                raise CodecError(f"it has the format {kept.get('format')}, not {_FORMAT}")
         except CodecError as error:
             raise FeasiblyError(
                 f"this solver was packed by another version of feasibly; build it again ({error})"
             ) from error
-        kept = header["nominal"]
-        point = Point.of(*(arrays[f"nominal_{name}"] for name in _POINT))
-        nominal = Solution(point, **{**kept, "outcome": Outcome(kept["outcome"])})
-        return cls(Model.from_arrays(arrays), SolverOptions(**header["options"]), nominal, settings)
+        return cls(kept["model"].revived(), kept["options"], kept["nominal"], kept["settings"])
 
     # ---- solving ---------------------------------------------------------------------------------------
 
@@ -350,8 +323,9 @@ class Solver:
             return
         if not isinstance(start, Point):
             raise FeasiblyError(f"a start is a Point, such as `solution.point`, not a {type(start).__name__}")
+        names = ("y", *(each.name for each in fields(Duals)))
         n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
-        for name, part, size in zip(_POINT, start.parts, (n, ne, ni, n, n), strict=True):
+        for name, part, size in zip(names, start.parts, (n, ne, ni, n, n), strict=True):
             if np.shape(part) != (size,):
                 what = name if name == "y" else f"multipliers `{name}`"
                 raise FeasiblyError(f"the start's {what} should have shape ({size},), not {np.shape(part)}")

@@ -8,12 +8,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._codec import record
 from feasibly.problem.point import Duals, Point
 from feasibly.solve.outcome import Outcome
 
 Array = NDArray[np.float64]
 
 
+@record("solver-options")
 @dataclass(frozen=True)
 class SolverOptions:
     """How rows are solved.
@@ -34,6 +36,7 @@ class SolverOptions:
     warm: Literal["interior", "ipopt", "none"] = "interior"
 
 
+@record("solution")
 @dataclass(frozen=True, eq=False)
 class Solution:
     """What became of one row: its point, and how it was found.
