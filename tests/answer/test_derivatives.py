@@ -71,7 +71,7 @@ def test_where_the_short_way_is_not_sound_the_whole_system_is_factored():
     x, _, _ = unseen(proxy, data, 2)
     along = _directions(proxy.problem)
     expected = proxy.sensitivity(x, along)
-    never = having(proxy, solver=replace(DEFAULT, condensed_sound=-1.0))
+    never = having(proxy, solver=replace(DEFAULT, condensed_residual=-1.0))
     np.testing.assert_allclose(never.sensitivity(x, along), expected, atol=1e-5 * np.abs(expected).max())
 
 

@@ -33,7 +33,7 @@ def test_numbers_that_came_later_do_not_make_it_another_model():
 
 
 def test_settings_are_one_value():
-    other = Settings(solver=replace(DEFAULT, centres=(0.3,)), few_rows=4)
+    other = Settings(solver=replace(DEFAULT, start_barriers=(0.3,)), few_rows=4)
     assert unpack(json.loads(json.dumps(pack(other).plain)), {}, Settings) == other
     assert hash(other) == hash(replace(other))  # compiled functions may be kept by it
 
@@ -80,8 +80,8 @@ def test_another_solver_is_made_where_its_numbers_change():
     driver, c = proxy.ladder.driver, proxy.calibration
     same = driver.having(replace(c, settings=replace(c.settings, last_steps=8)))
     assert same.rowwise is driver.rowwise
-    changed = driver.having(replace(c, settings=replace(c.settings, solver=replace(DEFAULT, price=30.0))))
-    assert changed.rowwise.settings.price == 30.0
+    changed = driver.having(replace(c, settings=replace(c.settings, solver=replace(DEFAULT, penalty=30.0))))
+    assert changed.rowwise.settings.penalty == 30.0
 
 
 @pytest.mark.parametrize("record", [Settings, SolverSettings, ComplementaritySettings])

@@ -11,7 +11,7 @@ from tests.problems import make
 
 
 @pytest.mark.parametrize("name", ["grid6", "nonconvex", "toy"])
-def test_large_problems_are_solved_in_their_own_manner_to_the_same_optimum(name):
+def test_large_problems_are_solved_with_their_own_attempts_to_the_same_optimum(name):
     problem = make(name)
     x = sample(problem, 6, seed=3)
     usual = solve(problem, x)

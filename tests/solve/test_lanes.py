@@ -12,40 +12,45 @@ from feasibly.answer.rowwise import RowSolver
 from feasibly.problem.core import Problem
 from feasibly.problem.families import load_problem
 from feasibly.problem.sampling import sample
-from feasibly.solve.interior import State
-from feasibly.solve.lanes import run
-from feasibly.solve.lanes.iteration import Iteration
-from feasibly.solve.lanes.ways import DEARER, ELASTIC, FIRM, FOLLOWING, End
+from feasibly.solve.lanes.attempts import (
+    ELASTIC,
+    FOLLOWED,
+    FOLLOWING,
+    LARGE_FOLLOWING,
+    PENALISED,
+    PLAN,
+)
+from feasibly.solve.lanes.iteration import LaneIteration
 from feasibly.solve.nlp import Solver
 from feasibly.solve.settings import DEFAULT
+from feasibly.solve.status import AttemptStatus
 from tests.grids import GRID6
 from tests.problems import CASES, make
 
 
-@pytest.mark.parametrize("manner", [DEFAULT.hasty, DEFAULT.careful])
+@pytest.mark.parametrize("step", [DEFAULT.fast, DEFAULT.safeguarded])
 @pytest.mark.parametrize("name", ["grid6", "toy", "nonconvex", "unconstrained", "degenerate"])
-def test_an_iteration_is_that_of_one_row_at_a_time(name, manner):
+def test_an_iteration_is_that_of_one_row_at_a_time(name, step):
     solver = Solver.build(make(name))
-    interior, iteration = solver._interior, Iteration(solver.model, solver.settings)
-    x = sample(make(name), iteration.width, seed=1)
-    centre = interior.centres[-1]
-    plain = np.concatenate([centre.y, centre.nu, centre.s, centre.z])
-    iteration.state[:] = 0.0
-    iteration.state[: len(plain)] = plain[:, None]
-    iteration.x[:] = x.T
-    iteration.settings[:] = np.array([*manner.settings(1e-9), 0.0, 1.0, 0.0])[:, None]
-    states = [centre] * iteration.width
+    alone, lanes = solver.interior.iteration, LaneIteration(solver.model, solver.settings)
+    x = sample(make(name), lanes.width, seed=1)
+    central = solver.interior.central_points[-1]
+    plain = np.concatenate([central.y, central.nu, central.s, central.z])
+    lanes.iterate[:] = 0.0
+    lanes.iterate[: len(plain)] = plain[:, None]
+    lanes.x[:] = x.T
+    lanes.parameters[:] = np.array([*step.parameters(1e-9), 0.0, 1.0, 0.0])[:, None]
+    iterates = [central] * lanes.width
     for _ in range(3):
-        iteration()
-        for lane, state in enumerate(states):
-            *moved, info, matrix = interior._move(state, x[lane], 1e-9, manner)
-            np.testing.assert_allclose(iteration.info[:6, lane], info, rtol=1e-4, atol=1e-7)
-            np.testing.assert_allclose(
-                iteration.moved[: len(plain), lane], np.concatenate(moved), rtol=1e-5, atol=1e-6
-            )
-            assert iteration.curves_up()[lane] == interior._curves_up(matrix)
-            states[lane] = State(*moved)
-        iteration.state[:] = iteration.moved
+        lanes()
+        for lane, iterate in enumerate(iterates):
+            one = alone.step(iterate, x[lane], 1e-9, step)
+            following = np.concatenate([one.following.y, one.following.nu, one.following.s, one.following.z])
+            np.testing.assert_allclose(lanes.info[:6, lane], one.info, rtol=1e-4, atol=1e-7)
+            np.testing.assert_allclose(lanes.following[: len(plain), lane], following, rtol=1e-5, atol=1e-6)
+            assert lanes.inertia_is_right()[lane] == alone.inertia_is_right(one.matrix)
+            iterates[lane] = one.following
+        lanes.iterate[:] = lanes.following
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -90,19 +95,19 @@ def test_elastic_lanes_end_where_ipopt_ends_on_the_same_problem(name):
     if name == "half-infeasible":
         rows[0] = 2.75
     for lane, x in enumerate(rows):
-        iteration.state[:, lane] = batch.start(ELASTIC, x, None)
+        iteration.iterate[:, lane] = batch.start(ELASTIC, x, None)
         iteration.x[:, lane] = x
-        own = DEFAULT.elastic.settings(1e-9), [1.0, batch.weight(ELASTIC), 0.0]
-        iteration.settings[:, lane] = np.concatenate(own)
+        own = DEFAULT.elastic.parameters(1e-9), [1.0, batch.weight(ELASTIC), 0.0]
+        iteration.parameters[:, lane] = np.concatenate(own)
     for _ in range(80):
         iteration()
-        iteration.state[:] = iteration.moved
+        iteration.iterate[:] = iteration.following
     assert iteration.info[:3].max() < 1e-6
     for lane in (0, 1, 2):
         cost, broken = _elastic_optimum(model, rows[lane], batch.weight(ELASTIC))
         y = np.zeros(len(model.lower))
         y[:] = model.lower
-        y[model.free] = iteration.state[iteration.parts["y"], lane]
+        y[model.free] = iteration.iterate[iteration.parts["y"], lane]
         amounts = iteration.info[6, lane]
         found = batch.weight(ELASTIC) * model.objective_scale * float(model.nlp(y, rows[lane])[0])
         assert amounts == pytest.approx(broken, abs=1e-5)
@@ -159,12 +164,12 @@ def test_a_second_call_ends_at_the_same_digits():
         np.testing.assert_array_equal(part, other)
 
 
-def test_many_rows_are_taken_a_part_at_a_time(monkeypatch):
+def test_many_rows_are_taken_a_part_at_a_time():
     problem = make("toy")
     batch = Solver.build(problem).batch
     x = sample(problem, 100, seed=1)
     whole = batch.solve(x, None, np.zeros(len(x), dtype=bool))
-    monkeypatch.setattr("feasibly.solve.lanes.batch._MOST_BYTES", 1)
+    batch.most_bytes = 1
     parts = batch.solve(x, None, np.zeros(len(x), dtype=bool))
     assert parts.converged.all()
     np.testing.assert_array_equal(parts.point.y, whole.point.y)
@@ -185,12 +190,13 @@ def test_a_saddle_of_what_is_broken_is_no_proof():
     assert not found.infeasible.any()
 
 
-def test_what_follows_what_comes_to_an_end():
-    for way in {way for way, _ in FOLLOWING}:
-        seen, edge = {way}, {way}
+@pytest.mark.parametrize("table", [FOLLOWING, LARGE_FOLLOWING])
+def test_what_follows_what_comes_to_an_end(table):
+    for attempt in {attempt for attempt, _ in table}:
+        seen, edge = {attempt}, {attempt}
         while edge:
-            edge = {later for (one, _), later in FOLLOWING.items() if one in edge}
-            assert way not in edge
+            edge = {later for (one, _), later in table.items() if one in edge}
+            assert attempt not in edge
             seen |= edge
 
 
@@ -290,20 +296,22 @@ def _with_a_steep_edge():
     )
 
 
-def test_rows_that_break_constraints_for_their_cost_end_where_that_is_dearer(monkeypatch):
+def _plan(*, without=(), **changes):
+    """All else has stalled: rows begin elastic, and some attempts are never made."""
+    table = {**FOLLOWING, **changes.pop("following", {})}
+    return replace(
+        PLAN, near=ELASTIC, following={key: later for key, later in table.items() if later not in without}
+    )
+
+
+def test_rows_that_violate_constraints_for_their_cost_end_where_the_penalty_is_higher():
     batch = Solver.build(_with_a_steep_edge()).batch
     assert batch is not None
-    x, ended = np.array([[1e-6], [1e-5]]), []
-    note = run.Lanes._end
-
-    def noting(self, lane, done):
-        ended.append(self._doing[lane][1])
-        return note(self, lane, done)
-
-    monkeypatch.setattr(run, "NEAR", ELASTIC)  # as if all else had got stuck
-    monkeypatch.setattr(run.Lanes, "_end", noting)
-    found = batch.solve(x, None, np.zeros(2, dtype=bool))
-    assert DEARER in ended
+    x, nothing = np.array([[1e-6], [1e-5]]), np.zeros(2, dtype=bool)
+    batch.plan = _plan(without={PENALISED})
+    assert not batch.solve(x, None, nothing).converged.any()
+    batch.plan = _plan()
+    found = batch.solve(x, None, nothing)
     assert found.converged.all()
     assert not found.infeasible.any()
     np.testing.assert_allclose(found.point.y[:, 0], np.sqrt(x[:, 0]), rtol=1e-4)
@@ -317,7 +325,7 @@ def test_a_row_that_is_close_has_more_iterations():
     few = int(usual.iterations.max()) - 1
     assert few < usual.iterations.max() <= 2 * few
     for close, same in ((np.inf, True), (0.0, False)):
-        other = replace(DEFAULT, most_iterations=few, close=close)
+        other = replace(DEFAULT, most_iterations=few, extend_below=close)
         found = Solver.build(problem, settings=other).batch.solve(x, None, nothing)
         assert (found.iterations == usual.iterations).all() == same
 
@@ -327,47 +335,36 @@ def test_what_an_elastic_iteration_left_in_a_lane_is_gone_with_its_row():
     batch = Solver.build(problem).batch
     x, nothing = sample(problem, 3, seed=3), np.zeros(3, dtype=bool)
     usual = batch.solve(x, None, nothing)
-    amounts = slice(batch.iteration.parts["a"].start, batch.iteration.parts["t"].stop)
-    for part in (batch.iteration.state, batch.iteration.moved):
-        part[amounts] = np.nan
+    elastic = slice(batch.iteration.parts["a"].start, batch.iteration.parts["t"].stop)
+    for part in (batch.iteration.iterate, batch.iteration.following):
+        part[elastic] = np.nan
     again = batch.solve(x, None, nothing)
     np.testing.assert_array_equal(usual.point.y, again.point.y)
-    assert not np.isnan(batch.iteration.state[amounts, :3]).any()
+    assert not np.isnan(batch.iteration.iterate[elastic, :3]).any()
 
 
-@pytest.fixture
-def straight_to_firm(monkeypatch):
-    """Every row elastic from the start, and followed to its optimum like that, as if all else had got stuck."""
-    monkeypatch.setattr(run, "NEAR", ELASTIC)
-    monkeypatch.setitem(FOLLOWING, (ELASTIC, End.CONVERGED), FIRM)
-    ended, end = [], run.Lanes._end
-
-    def noting(self, lane, done):
-        row, way = self._doing[lane]
-        following = end(self, lane, done)
-        ended.append((way, bool(self.converged[row])))
-        return following
-
-    monkeypatch.setattr(run.Lanes, "_end", noting)
-    return ended
+ELASTIC_TO_THE_END = _plan(
+    following={(ELASTIC, AttemptStatus.CONVERGED): FOLLOWED},
+    without={FOLLOWING[FOLLOWED, end] for end in (AttemptStatus.INFEASIBLE_POINT, AttemptStatus.STALLED)},
+)
+"""Rows begin elastic and are followed to their optimum like that, and nothing is tried after it."""
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.feasible and case.unique])
-def test_an_elastic_row_that_is_followed_ends_where_others_do(name, straight_to_firm):
+def test_an_elastic_row_that_is_followed_ends_where_others_do(name):
     problem = make(name)
     solver = Solver.build(problem)
+    solver.batch.plan = ELASTIC_TO_THE_END
     x = sample(problem, 11, seed=4)
     found = solver.batch.solve(x, None, np.zeros(len(x), dtype=bool))
-    assert found.converged.all()
-    assert straight_to_firm.count((FIRM, True)) > len(x) // 2
-    alone = [solver.solve(row) for row in x]
-    np.testing.assert_allclose(
-        problem.objectives(x, found.point.y), [one.objective for one in alone], rtol=1e-7, atol=1e-8
-    )
-    assert np.max(np.maximum(*problem.worst(x, problem.pin(x, found.point.y))[1:])) < 1e-6
+    ok = found.converged
+    assert ok.sum() > len(x) // 2
+    alone = np.array([solver.solve(row).objective for row in x])
+    np.testing.assert_allclose(problem.objectives(x[ok], found.point.y[ok]), alone[ok], rtol=1e-7, atol=1e-8)
+    assert np.max(np.maximum(*problem.worst(x[ok], problem.pin(x[ok], found.point.y[ok]))[1:])) < 1e-6
 
 
-def test_an_elastic_row_that_is_followed_to_a_saddle_has_not_converged(straight_to_firm):
+def test_an_elastic_row_that_is_followed_to_a_saddle_has_not_converged():
     """y0 = 0 is where the nominal row is least, and where this one is largest between its two minima."""
     problem = Problem(
         lambda x, y: (y[0] ** 2 - x[0]) ** 2 + (y[1] - 1.0) ** 2,
@@ -376,13 +373,14 @@ def test_an_elastic_row_that_is_followed_to_a_saddle_has_not_converged(straight_
         inequality=lambda x, y: jnp.array([y[1] - 0.5]),
         box=([-1.0], [0.6]),
     )
-    found = Solver.build(problem).batch.solve(np.array([[0.5]]), None, np.zeros(1, dtype=bool))
-    assert FIRM in [way for way, _ in straight_to_firm]
+    batch = Solver.build(problem).batch
+    batch.plan = ELASTIC_TO_THE_END
+    found = batch.solve(np.array([[0.5]]), None, np.zeros(1, dtype=bool))
     assert not found.converged[0] or abs(abs(found.point.y[0, 0]) - np.sqrt(0.5)) < 1e-3
 
 
-def test_standing_still_on_one_side_is_no_proof():
-    """y^3 - 3 y = x: the way from the nominal solution stands where the curve turns, that from the guess does not."""
+def test_an_infeasible_point_from_one_side_is_no_proof():
+    """y^3 - 3 y = x: from the nominal solution it stays where the curve turns, from the guess it does not."""
     problem = Problem(
         lambda x, y: jnp.sum(y * y),
         [-4.0, -4.0],

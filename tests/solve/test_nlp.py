@@ -134,12 +134,12 @@ def test_congested_rows_are_solved_without_ipopt() -> None:
 
 
 @pytest.mark.parametrize("name", ["nonconvex", "grid6", "toy"])
-def test_the_guarded_method_finds_the_same_optimum(name: str) -> None:
+def test_the_inertia_corrected_method_finds_the_same_optimum(name: str) -> None:
     solver = solver_for(name)
     for x in sample(make(name), 3, seed=3):
-        finish = solver._interior.solve_guarded(x)
-        assert finish.converged
-        found = make(name).objectives(x[None], solver._interior.point(x, finish.state).y[None])[0]
+        end = solver.interior.solve_inertia_corrected(x)
+        assert end.converged
+        found = make(name).objectives(x[None], solver.interior.point(x, end.iterate).y[None])[0]
         assert found == pytest.approx(solver.solve(x).objective, rel=1e-7)
 
 
@@ -428,7 +428,7 @@ def test_a_small_cost_is_as_good_as_a_large_one(warm):
 
 def test_rows_of_large_problems_are_settled_without_ipopt(monkeypatch):
     solver = Solver.build(make("half-infeasible"), settings=replace(DEFAULT, large_from=1))
-    monkeypatch.setattr(solver._ipopt, "attempt", lambda *_: pytest.fail("IPOPT was asked"))
-    monkeypatch.setattr(solver._feasibility, "is_infeasible", lambda *_: pytest.fail("a search was made"))
+    monkeypatch.setattr(solver.ipopt, "attempt", lambda *_: pytest.fail("IPOPT was asked"))
+    monkeypatch.setattr(solver.feasibility, "is_infeasible", lambda *_: pytest.fail("a search was made"))
     found = [solver.solve(np.array([x])).outcome for x in (1.0, 1.9, 2.4, 3.0)]
     assert found == [Outcome.OK, Outcome.OK, Outcome.INFEASIBLE, Outcome.INFEASIBLE]

@@ -4,10 +4,11 @@ import casadi
 import numpy as np
 import pytest
 
-from feasibly.solve.lanes.evaluate import Rows
+from feasibly.solve.lanes.builder import ProgramBuilder
+from feasibly.solve.lanes.evaluate import LaneFunction
 from feasibly.solve.lanes.factors import analyse
-from feasibly.solve.lanes.machine import CODES, WIDTHS, memory
-from feasibly.solve.lanes.pen import Pen
+from feasibly.solve.lanes.kernels import WIDTHS, workspace
+from feasibly.solve.lanes.operations import CODES
 from feasibly.solve.lanes.program import Layout, UnsupportedError, program
 
 WIDTH = WIDTHS[0]
@@ -48,7 +49,7 @@ def test_operations_of_two_numbers_are_those_of_casadi(name):
 
 
 def _compare(function, *columns):
-    (found,) = Rows(function)(*columns)
+    (found,) = LaneFunction(function)(*columns)
     wanted = [float(function(*row)) for row in zip(*(column.ravel() for column in columns), strict=True)]
     np.testing.assert_allclose(found.ravel(), wanted, rtol=1e-14, atol=0.0)
 
@@ -69,13 +70,13 @@ def test_long_programs_in_which_values_are_used_again_and_again():
     function = casadi.Function("f", [x], [casadi.vertcat(*chosen)])
     rows = random.uniform(-1.0, 1.0, (11, 6))
     wanted = [np.array(function(row)).ravel() for row in rows]
-    np.testing.assert_allclose(Rows(function)(rows)[0], wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(LaneFunction(function)(rows)[0], wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1e-8, 0.1, 1.0, 3.0, 1e3, 1e6, 1e12])
 def test_sine_and_cosine_are_right_to_the_last_digit(size):
     angle = casadi.SX.sym("angle", 4)
-    rows = Rows(casadi.Function("f", [angle], [casadi.sin(angle), casadi.cos(angle)]))
+    rows = LaneFunction(casadi.Function("f", [angle], [casadi.sin(angle), casadi.cos(angle)]))
     x = np.random.default_rng(3).uniform(-size, size, (999, 4))
     for found, wanted in zip(rows(x), (np.sin(x), np.cos(x)), strict=True):
         assert (np.abs(found - wanted) <= 2.0 * np.spacing(np.abs(wanted))).all()
@@ -83,7 +84,7 @@ def test_sine_and_cosine_are_right_to_the_last_digit(size):
 
 def test_quarter_turns_and_what_is_no_angle():
     angle = casadi.SX.sym("angle")
-    rows = Rows(casadi.Function("f", [angle], [casadi.sin(angle), casadi.cos(angle)]))
+    rows = LaneFunction(casadi.Function("f", [angle], [casadi.sin(angle), casadi.cos(angle)]))
     x = np.concatenate([0.25 * np.pi * np.arange(-9, 10), [0.0, np.nan, np.inf, -np.inf]])[:, None]
     with np.errstate(invalid="ignore"):
         for found, wanted in zip(rows(x), (np.sin(x), np.cos(x)), strict=True):
@@ -99,7 +100,7 @@ def test_what_a_program_reads_it_may_not_write():
 def test_operations_that_lanes_do_not_know_are_refused():
     x = casadi.SX.sym("x", 1)
     with pytest.raises(UnsupportedError):
-        Rows(casadi.Function("f", [x], [x.printme(x)]))
+        LaneFunction(casadi.Function("f", [x], [x.printme(x)]))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -118,7 +119,7 @@ def test_factors_solve_what_numpy_solves(seed):
     sparsity = casadi.Sparsity.triplet(size, size, rows.tolist(), columns.tolist())
     factors = analyse(sparsity)
     values, inverses, right = (
-        memory(size, WIDTH) for size in (factors.values, factors.size + 1, factors.size)
+        workspace(size, WIDTH) for size in (factors.values, factors.size + 1, factors.size)
     )
     row, column = np.array(sparsity.row())[factors.upper], np.array(sparsity.get_col())[factors.upper]
     wanted = random.standard_normal((size, WIDTH))
@@ -132,22 +133,22 @@ def test_factors_solve_what_numpy_solves(seed):
         assert inverses[-1, lane] == (np.linalg.eigvalsh(matrix) < 0.0).sum()
 
 
-def test_columns_in_between_share_places_only_when_nobody_reads_them_any_more():
+def test_temporary_columns_share_slots_only_when_nobody_reads_them_any_more():
     layout = Layout()
     for name in ("x", "y"):
         layout.add(name, 5)
-    pen = Pen(layout)
-    x, y = pen.block("x"), pen.block("y")
-    kept = pen.mul(x, 2.0)
-    total = pen.copy(y)
+    build = ProgramBuilder(layout)
+    x, y = build.block("x"), build.block("y")
+    kept = build.mul(x, 2.0)
+    total = build.copy(y)
     for _ in range(20):
-        total = pen.fma(0.5, total, pen.sub(kept, x))
-    pen.add(total, pen.largest(pen.do("NEG", kept)), pen.block("out", 5))
-    pen.multiply([0, 0, 3], [1, 2, 4], x[:3], y, pen.block("out"))
-    written = pen.program()
-    vectors = memory(layout.size, WIDTH)
-    for value, place in layout.constants.items():
-        vectors[place] = value
+        total = build.fma(0.5, total, build.sub(kept, x))
+    build.add(total, build.largest(build.apply("NEG", kept)), build.block("out", 5))
+    build.add_product([0, 0, 3], [1, 2, 4], x[:3], y, build.block("out"))
+    written = build.program()
+    vectors = workspace(layout.size, WIDTH)
+    for value, slot in layout.constants.items():
+        vectors[slot] = value
     random = np.random.default_rng(0)
     a, b = random.standard_normal((2, 5, WIDTH))
     vectors[layout.blocks["x"]], vectors[layout.blocks["y"]] = a, b

@@ -22,8 +22,8 @@ def test_one_iteration_is_not_enough_and_the_row_is_handed_on():
     usual, short = (
         Solver.build(problem, settings=each) for each in (DEFAULT, replace(DEFAULT, most_iterations=1))
     )
-    assert usual._interior.solve(x[0], usual.nominal.point).converged
-    assert not short._interior.solve(x[0], usual.nominal.point).converged
+    assert usual.interior.solve_from(x[0], usual.nominal.point).converged
+    assert not short.interior.solve_from(x[0], usual.nominal.point).converged
     assert short.batch is None, "there is no point of the central path to begin at"
     for row in x:
         one, other = (solver.solve(row, usual.nominal.point) for solver in (usual, short))
@@ -38,7 +38,7 @@ def test_lanes_follow_the_same_record():
     nothing_given = np.zeros(3, dtype=bool)
     usual, blind = (
         Solver.build(problem, settings=each).batch.solve(x, None, nothing_given)
-        for each in (DEFAULT, replace(DEFAULT, clearly=1e6))
+        for each in (DEFAULT, replace(DEFAULT, infeasible_above=1e6))
     )
     assert usual.infeasible.tolist() == [False, True, True]
     assert blind.infeasible.tolist() == [False, False, False]
@@ -46,7 +46,7 @@ def test_lanes_follow_the_same_record():
 
 
 def test_a_solver_takes_its_settings_along():
-    settings = replace(DEFAULT, most_free=0, careful=replace(DEFAULT.careful, short=1e-4))
+    settings = replace(DEFAULT, most_free=0, safeguarded=replace(DEFAULT.safeguarded, short_step=1e-4))
     there = Solver.deserialise(Solver.build(make("grid3"), settings=settings).serialise())
     assert there.settings == settings
     assert there.batch is None
@@ -63,7 +63,11 @@ def test_bytes_with_settings_that_nobody_knows_here_are_refused():
 
 
 def test_settings_survive_a_file_and_may_be_incomplete():
-    other = replace(DEFAULT, centres=(1e-2,), price=30.0, elastic=replace(DEFAULT.elastic, most=5))
+    other = replace(
+        DEFAULT, start_barriers=(1e-2,), penalty=30.0, elastic=replace(DEFAULT.elastic, most_short_steps=5)
+    )
     assert unpack(json.loads(json.dumps(pack(other).plain)), {}, SolverSettings) == other
-    assert unpack({"is": "solver-settings", "price": 30}, {}, SolverSettings) == replace(DEFAULT, price=30.0)
+    assert unpack({"is": "solver-settings", "price": 30}, {}, SolverSettings) == replace(
+        DEFAULT, penalty=30.0
+    )
     assert hash(other) != hash(DEFAULT)

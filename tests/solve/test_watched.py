@@ -68,9 +68,12 @@ def test_a_model_of_some_inequalities_has_the_values_and_derivatives_of_these():
     every = np.zeros(model.n_inequalities)
     every[kept] = z
     free = y[model.free]
-    names = "objective", "equality", "inequality", "slope", "J", "A", "H"
+    names = "objective", "equality", "inequality", "gradient", "J", "A", "H"
     for name, known, found in zip(
-        names, model.full(free, model.nominal, nu, every), some.full(free, model.nominal, nu, z), strict=True
+        names,
+        model.second_order(free, model.nominal, nu, every),
+        some.second_order(free, model.nominal, nu, z),
+        strict=True,
     ):
         known = np.array(known)
         np.testing.assert_allclose(

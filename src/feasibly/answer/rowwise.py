@@ -18,7 +18,7 @@ from feasibly.problem.point import Point
 from feasibly.solve.settings import DEFAULT, SolverSettings
 
 if TYPE_CHECKING:
-    from feasibly.solve.lanes.batch import Batch
+    from feasibly.solve.lanes.batch import BatchSolver
     from feasibly.solve.model import Model
     from feasibly.solve.nlp import Solver
 
@@ -183,7 +183,7 @@ class RowSolver:
         `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer
         and a search for a feasible point has found none. `at_once` says whether rows are solved many at a time at all;
         unless told, they are where that has been made ready or soon pays for being. Without `rest`, what that leaves is
-        left. `wide` is where they begin then without a start of their own (see `Batch.solve`).
+        left. `wide` is where they begin then without a start of their own (see `BatchSolver.solve`).
         """
         helps = np.zeros(len(x), dtype=bool) if starts is None else self._helps(x, starts.y)
         found = _Rows(self.problem, x, starts, helps, go_on)
@@ -221,7 +221,7 @@ class RowSolver:
         return moved
 
     @functools.cached_property
-    def batch(self) -> Batch | None:
+    def batch(self) -> BatchSolver | None:
         """What solves many rows at once, made ready on first use."""
         return self.solver.batch if self.watched is None else self.solver.lanes(self._narrow)
 
@@ -269,7 +269,7 @@ class RowSolver:
         if rest and len(rows) and self._pays(len(rows), ready) and self.solver.batch is not None:
             self._at_once(found, rows, wide, self.solver.batch)
 
-    def _at_once(self, found: _Rows, rows: Ints, wide: bool, batch: Batch) -> Ints:
+    def _at_once(self, found: _Rows, rows: Ints, wide: bool, batch: BatchSolver) -> Ints:
         """Solve rows many at a time; those that break something where they converged are returned."""
         x = found.x[rows]
         given = None if found.starts is None else found.starts.take(rows)

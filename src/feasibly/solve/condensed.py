@@ -4,7 +4,7 @@ Of the optimality conditions
 
     H dy + J' dnu + A' dz = -slope_x dx        J dy = -equality_x dx        A dy - (s / z) dz = -rows_x dx
 
-the last are eliminated as in an iteration (`_newton`), with `z / s` no larger than `condensed_stiffest`; what that
+the last are eliminated as in an iteration (`_newton`), with `z / s` no larger than `condensed_largest_ratio`; what that
 leaves out, and what is added to the diagonal, comes back in a second solve on the same matrix. Where it does not
 (nobody looks for pivots while factoring), nothing is returned, and `sensitivity` factors the whole system.
 """
@@ -53,10 +53,10 @@ class Condensed:
         wide[:, : along.shape[1]] = along
         *moves, off = self._functions[width](
             point.y[free], duals.equality * unit / model.equality_scale, held,
-            np.minimum(z / slack, s.condensed_stiffest),
+            np.minimum(z / slack, s.condensed_largest_ratio),
             np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0), x, wide.ravel(order="F"),
         )  # fmt: skip
-        if not off[0] <= s.condensed_sound:  # NaN included
+        if not off[0] <= s.condensed_residual:  # NaN included
             return None
         y, nu, pressing = (part.reshape(-1, width, order="F")[:, : along.shape[1]] for part in moves)
         return (
@@ -68,14 +68,14 @@ class Condensed:
     def _function(self, width: int) -> Any:
         """`(y, nu, z, ratio, give, x, along) -> (dy, dnu, dz of inequalities, what is left of the equations)`."""
         model, newton, s = self.model, self._newton, self.settings
-        n, ne, ni, rows = newton.n, model.n_equalities, model.n_inequalities, newton.rows
+        n, ne, ni, rows = newton.n, model.n_equalities, model.n_inequalities, newton.n_slacks
         sizes = {"y": n, "nu": ne, "z": ni, "ratio": rows, "give": rows, "x": len(model.nominal)}
         symbols = [casadi.MX.sym(name, size) for name, size in sizes.items()]
         y, nu, z, ratio, give, x = symbols
         along = casadi.MX.sym("along", len(model.nominal), width)
-        equality, inequality, hessian = model.full(y, x, nu, z)[4:]
-        limits = newton.limits(inequality)
-        pull, shift, tightening = (casadi.mtimes(part, along) for part in model.moves(y, x, nu, z))
+        equality, inequality, hessian = model.second_order(y, x, nu, z)[4:]
+        limits = newton.all_limits(inequality)
+        pull, shift, tightening = (casadi.mtimes(part, along) for part in model.input_jacobians(y, x, nu, z))
         tightening = casadi.vertcat(tightening, casadi.DM.zeros(rows - ni, width))
         matrix = newton.matrix(hessian, equality, limits, ratio, s.condensed_regularisation)
         factors = casadi.Linsol("sensitivity", "ldl", matrix.sparsity())

@@ -13,7 +13,7 @@ import casadi
 import numpy as np
 
 from feasibly.problem.point import Point
-from feasibly.solve.interior import Interior
+from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.model import Model, complete
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
@@ -24,9 +24,9 @@ class Feasibility:
 
     def __init__(self, model: Model, settings: SolverSettings) -> None:
         self.model, self.settings = model, settings
-        self._relaxed = relax(model, settings.pull)
+        self._relaxed = relax(model, settings.proximal_weight)
         longer = replace(settings, most_iterations=settings.search_iterations)
-        self._interior = Interior(self._relaxed, settings.search_tolerance, longer)
+        self._interior = InteriorPoint(self._relaxed, settings.search_tolerance, longer)
 
     def is_infeasible(self, x: Array, y: Array) -> bool:
         """Whether the least infeasible point near `y` is clearly infeasible; `False` if that is not known."""
@@ -39,21 +39,20 @@ class Feasibility:
         if not np.isfinite(rows).all():
             return False
         amounts = [np.maximum(equality, 0.0), np.maximum(-equality, 0.0), np.maximum(inequality, 0.0)]
-        lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, s.elastic_price)])
-        pressing, upper = np.full(ni, s.elastic_price), np.zeros(len(relaxed.lower))
-        start = Point.of(np.concatenate([y, *amounts]), np.zeros(ne), pressing, lower, upper)
-        finish = self._interior.solve(x, start, inside=s.elastic_inside)
-        if not finish.converged:
+        lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, s.elastic_multiplier)])
+        multipliers, upper = np.full(ni, s.elastic_multiplier), np.zeros(len(relaxed.lower))
+        start = Point.of(np.concatenate([y, *amounts]), np.zeros(ne), multipliers, lower, upper)
+        end = self._interior.solve_from_afar(x, start, s.elastic_push)
+        if not end.converged:
             return False
-        state = finish.state
-        total = state.y[len(model.free) :].sum()
-        return bool(total - state.s @ state.z > s.clearly)  # less what the barrier still holds it up by
+        total = end.iterate.y[len(model.free) :].sum()
+        return bool(total - end.iterate.gap > s.infeasible_above)
 
 
-def relax(model: Model, pull: float) -> Model:
+def relax(model: Model, proximal_weight: float) -> Model:
     """The model of `(y, above, below, beyond)`: `equality = above - below`, `inequality <= beyond`.
 
-    `pull` is the weight of staying near the first guess.
+    `proximal_weight` is that of the term towards the first guess.
     """
     n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
     y = casadi.SX.sym("y", n)
@@ -65,7 +64,7 @@ def relax(model: Model, pull: float) -> Model:
     relaxed = casadi.vertcat(rows[:ne, 0] - above + below, rows[ne:, 0] - beyond)
     everything = casadi.vertcat(y, above, below, beyond)
     amounts = 2 * ne + ni
-    near = 0.5 * pull * casadi.sumsqr(y - casadi.DM(model.start))
+    near = 0.5 * proximal_weight * casadi.sumsqr(y - casadi.DM(model.start))
     total = casadi.sum1(casadi.vertcat(above, below, beyond)) + near
     bounds = None
     if model.bounds is not None:

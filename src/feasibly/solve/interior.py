@@ -1,284 +1,244 @@
 """A sparse primal-dual interior-point method for many nearby instances of one problem.
 
-IPOPT spends most of a warm solve on what does not change from row to row: it analyses the pattern of its
-linear system anew, and keeps slacks and their rows in it. Here the slacks are eliminated, the pattern is
-ordered once, and one iteration is one CasADi function (`_newton`). Rows start on the central path of the nominal
-input, near its end; one that gets stuck there starts again where the path is wider, and the last time with the
-Hessian shifted where it does not curve upwards. There is no line search: a row that does not end at a point which
-satisfies the optimality conditions, the sign of the curvature included, is left to IPOPT.
+IPOPT spends most of a warm solve on what does not change from row to row: it analyses the pattern of its linear system
+anew, and keeps slacks and their constraints in it. Here the slacks are eliminated, the pattern is analysed once, and an
+iteration is one CasADi function (`_newton`, `iteration`). A row is solved in attempts (`_attempt`), in the order of
+`ATTEMPTS`: each starts on the central path of the *nominal* input, which is traced once (`find_central_points`). There
+is no line search: a row that does not end at a minimum is left to others (`fallbacks`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-import casadi
 import numpy as np
 
 from feasibly.problem.point import Point
+from feasibly.solve._attempt import AttemptEnd, Goal, InteriorAttempt
 from feasibly.solve._newton import Newton
 from feasibly.solve.compiled import Compiled
+from feasibly.solve.iteration import Iterate, RowIteration
 from feasibly.solve.model import Model
 from feasibly.solve.records import Array
-from feasibly.solve.settings import Manner, SolverSettings
+from feasibly.solve.settings import SolverSettings, StepSettings
+from feasibly.solve.status import AttemptStatus
+
+_UNSOLVED = frozenset({AttemptStatus.STALLED, AttemptStatus.INFEASIBLE_POINT})
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """A primal-dual point in scaled units: free outputs, equality multipliers, slacks, their multipliers."""
+class Planned(NamedTuple):
+    """An attempt at a row without a start of its own."""
 
-    y: Array
-    nu: Array
-    s: Array
-    z: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Finish:
-    """Where the iteration ended, and whether that point satisfies the optimality conditions."""
-
-    state: State
-    converged: bool
-    iterations: int
-    feasibility: float = 0.0
-    """The largest violation, in scaled units, that was left when it was last looked at."""
-    stood: int = 0
-    """How many attempts ended at a least infeasible point: two where one from the nominal solution and one from the
-    first guess did, off by as much (see `lanes.run`)."""
+    start: Literal["near", "wide", "guess"]
+    """The nominal central path near its end, the same where its barrier parameter is larger, the first guess."""
+    step: Literal["fast", "fast_large", "safeguarded"]
+    """Which of the steps in `SolverSettings`."""
+    correct_inertia: bool = False
+    after: frozenset[AttemptStatus] = frozenset()
+    """It is made if the one before ended like this."""
 
 
-class Interior:
-    """The method for one model. Its functions are built once; `solve` only evaluates them."""
+ATTEMPTS = (
+    # Most rows end here.
+    Planned("near", "fast"),
+    # Congested ones do not get away from there.
+    Planned("wide", "safeguarded", after=_UNSOLVED),
+)
+LARGE_ATTEMPTS = (
+    Planned("near", "fast_large"),
+    # One that ended at a saddle ends at a minimum beside it.
+    Planned("wide", "fast_large", correct_inertia=True, after=frozenset({AttemptStatus.STALLED})),
+    # One that ends at an infeasible stationary point from here too, as far from feasible, has no solution.
+    Planned("guess", "fast_large", after=frozenset({AttemptStatus.INFEASIBLE_POINT})),
+    # Last, since safeguarded steps mostly stall at once where there are thousands of outputs.
+    Planned("wide", "safeguarded", after=_UNSOLVED),
+)
+
+
+class InteriorPoint:
+    """The method for one model. Its functions are built once; `solve` only evaluates them.
+
+    Attributes:
+        central_points: of the nominal input's central path, by rising barrier parameter; empty until found.
+        barrier: the least `mu` that rows aim at.
+        largest_gap: the duality gap that a solved row may have.
+    """
 
     def __init__(self, model: Model, tolerance: float, settings: SolverSettings) -> None:
         self.model = model
         self.tolerance = tolerance
         self.settings = settings
         self._newton = Newton(model, settings)
-        self._step = Compiled(self._newton.step())
-        self._check = Compiled(self._newton.errors())
-        self._fixed = Compiled(model.fixed)
-        self._slim = Compiled(model.slim)
-        self._inertia = casadi.Linsol("inertia", "ldl", self._step.function.sparsity_out(5))
-        self.centres: list[State] = []
-        self.barrier, self.held_up = settings.least_barrier, np.inf
+        self.iteration = RowIteration(self._newton)
+        self._fixed_gradient = Compiled(model.fixed_gradient)
+        self._first_order = Compiled(model.first_order)
+        self.central_points: list[Iterate] = []
+        self.barrier, self.largest_gap = settings.final_barrier, np.inf
+
+    @property
+    def large(self) -> bool:
+        """Whether there are so many outputs that one of their bounds is always near."""
+        return len(self.model.free) >= self.settings.large_from
+
+    # ---- the nominal central path ----------------------------------------------------------------------
+
+    def find_central_points(self, nominal: Point) -> bool:
+        """Find the points of the nominal input's central path that rows start at; `False` if there is none."""
+        s, x = self.settings, self.model.nominal
+        start = self.push_inside(x, nominal)
+        cost = abs(float(self._first_order(start.y, x, start.nu, start.z[: self.model.n_inequalities])[0][0]))
+        if cost > 0.0:
+            self.largest_gap = s.centrality * s.relative_gap * cost
+            barrier = s.relative_gap * cost / self._newton.n_slacks
+            self.barrier = float(np.clip(barrier, s.smallest_barrier, s.final_barrier))
+        self.central_points = self._trace_upwards(start) or self._trace_downwards(nominal)
+        return bool(self.central_points)
+
+    def _trace_upwards(self, start: Iterate) -> list[Iterate]:
+        """The central points found from the nominal solution with rising barrier parameters, as far as that leads."""
+        s = self.settings
+        found: list[Iterate] = []
+        iterate: Iterate | None = start
+        barrier = s.start_barriers[0]
+        while barrier <= s.start_barriers[-1] and iterate is not None:
+            iterate = self._central_point(iterate, barrier)
+            if iterate is not None and barrier in s.start_barriers:
+                found.append(iterate)
+            larger = [each for each in s.start_barriers if each > barrier]
+            barrier = min([s.barrier_increase * barrier, *larger]) if larger else np.inf
+        return found
+
+    def _trace_downwards(self, nominal: Point) -> list[Iterate]:
+        """The same with falling ones: of 70,000 outputs some are at their bounds, and lead nowhere upwards.
+
+        It starts well inside of everything, as central as that is, near the nominal solution.
+        """
+        s = self.settings
+        found: list[Iterate] = []
+        barrier = s.start_barriers[-1]
+        iterate: Iterate | None = self._centred(self.model.nominal, nominal)
+        while barrier >= s.start_barriers[0] and iterate is not None:
+            iterate = self._central_point(iterate, barrier)
+            if iterate is not None and barrier in s.start_barriers:
+                found.append(iterate)
+            smaller = [each for each in s.start_barriers if each < barrier]
+            barrier = max([barrier / s.barrier_increase, *smaller]) if smaller else -np.inf
+        return found[::-1]
+
+    def _central_point(self, iterate: Iterate, barrier: float) -> Iterate | None:
+        """The point of the nominal input's central path with this barrier parameter, or `None`."""
+        s = self.settings
+        for _ in range(s.most_iterations):
+            step = self.iteration.step(iterate, self.model.nominal, barrier, s.safeguarded)
+            if not np.max(step.info) < s.divergence:  # NaN included
+                return None
+            central = barrier / s.centrality <= step.mu <= s.centrality * barrier
+            if max(step.errors[:2]) <= s.check_below and central:
+                return iterate
+            iterate = step.following
+        return None
+
+    # ---- starts ----------------------------------------------------------------------------------------
+
+    def push_inside(self, x: Array, start: Point, push: float | None = None) -> Iterate:
+        """An interior point near a given one, every slack at least `push`, or else by how much the given one
+        violates."""
+        model, newton, s = self.model, self._newton, self.settings
+        lower, upper = (bound[model.free] for bound in model.search_at(x))
+        y, nu, z = newton.scaled(start)
+        y, z = np.clip(y, lower, upper), np.concatenate([z, np.ones(newton.padding)])
+        _, equality, inequality, _ = self._first_order(y, x, nu, z[: model.n_inequalities])
+        slack = newton.slacks(y, inequality, lower, upper)
+        if push is None:
+            violation = max(np.abs(equality).max(initial=0.0), -slack.min(initial=0.0))
+            push = float(np.clip(s.push_share * violation, *s.push_range))
+        slack = np.maximum(slack, push)
+        return Iterate(y, nu, slack, np.maximum(z, s.push_complementarity * push / slack))
+
+    def _centred(self, x: Array, point: Point) -> Iterate:
+        """An interior point near a given one, well inside of everything, with multipliers that make it central."""
+        s = self.settings
+        inside = self.push_inside(x, point, s.elastic_push)
+        return Iterate(inside.y, inside.nu, inside.s, s.start_barriers[-1] / inside.s)
+
+    def _start(self, planned: Planned, x: Array) -> Iterate:
+        if planned.start != "guess":
+            return self.central_points[0 if planned.start == "near" else -1]
+        model = self.model
+        n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
+        return self._centred(x, Point.of(model.start, np.zeros(ne), np.zeros(ni), np.zeros(n), np.zeros(n)))
 
     # ---- solving ---------------------------------------------------------------------------------------
 
-    def centre(self, start: Point) -> bool:
-        """Find the points of the nominal input's central path that rows begin at; `False` if there is none."""
-        s = self.settings
-        state: State | None = self.begin(self.model.nominal, start)
-        assert state is not None
-        cost = abs(
-            float(
-                self._slim(state.y, self.model.nominal, state.nu, state.z[: self.model.n_inequalities])[0][0]
-            )
-        )
-        if cost > 0.0:
-            self.held_up = s.central * s.share_held_up * cost
-            barrier = s.share_held_up * cost / self._newton.rows
-            self.barrier = float(np.clip(barrier, s.smallest_barrier, s.least_barrier))
-        self.centres = self._climb(state) or self._descend(start)
-        return bool(self.centres)
+    def solve(self, x: Array) -> AttemptEnd:
+        """The attempts from the nominal central path, one after the other.
 
-    def _climb(self, state: State | None) -> list[State]:
-        """The centres found from the nominal solution upwards, as far as that leads."""
-        s, found = self.settings, []
-        barrier = s.centres[0]
-        while barrier <= s.centres[-1] and state is not None:
-            state = self._approach(state, barrier)
-            if state is not None and barrier in s.centres:
-                found.append(state)
-            wider = [centre for centre in s.centres if centre > barrier]
-            barrier = min([s.climb * barrier, *wider]) if wider else np.inf
-        return found
-
-    def _descend(self, start: Point) -> list[State]:
-        """The same from above: of 70,000 outputs some are at their bounds, and lead nowhere upwards.
-
-        It begins well inside of everything, as central as that is, near the nominal solution.
+        The row's status is that of the last one; `INFEASIBLE_POINT` only where two of them agree, from different
+        starts.
         """
-        s, found = self.settings, []
-        barrier = s.centres[-1]
-        begun = self.begin(self.model.nominal, start, s.elastic_inside)
-        state: State | None = State(begun.y, begun.nu, begun.s, barrier / begun.s)
-        while barrier >= s.centres[0] and state is not None:
-            state = self._approach(state, barrier)
-            if state is not None and barrier in s.centres:
-                found.append(state)
-            lower = [centre for centre in s.centres if centre < barrier]
-            barrier = max([barrier / s.climb, *lower]) if lower else -np.inf
-        return found[::-1]
-
-    def _approach(self, state: State, barrier: float) -> State | None:
-        """The point of the nominal input's central path with this barrier, or `None`."""
-        s = self.settings
-        for _ in range(s.most_iterations):
-            *values, info, _ = self._move(state, self.model.nominal, barrier, s.careful)
-            if not np.max(info) < s.runaway:
-                return None
-            if max(info[:2]) <= s.nearly and barrier / s.central <= info[3] <= s.central * barrier:
-                return state
-            state = State(*values)
-        return None
-
-    def begin(self, x: Array, start: Point, inside: float | None = None) -> State:
-        """An interior point near a given one, by `inside` or else by as much as the given one is wrong."""
-        model, newton, s = self.model, self._newton, self.settings
-        lower, upper = (bound[model.free] for bound in model.search_at(x))
-        y, nu, duals = newton.scaled(start)
-        y, duals = np.clip(y, lower, upper), np.concatenate([duals, np.ones(newton.padding)])
-        _, equality, inequality, _ = self._slim(y, x, nu, duals[: model.n_inequalities])
-        gaps = newton.slacks(y, inequality, lower, upper)
-        if inside is None:
-            wrong = max(np.abs(equality).max(initial=0.0), -gaps.min(initial=0.0))
-            inside = float(np.clip(s.inside_share * wrong, *s.inside_range))
-        slack = np.maximum(gaps, inside)
-        return State(y, nu, slack, np.maximum(duals, s.inside_complementarity * inside / slack))
-
-    def solve(self, x: Array, start: Point | None = None, inside: float | None = None) -> Finish:
-        """Iterate from `start` (see `begin`), or from the centres that were found for the nominal input."""
-        s = self.settings
-        if start is not None:
-            return self._iterate(x, self.begin(x, start, inside), s.warm if inside is None else s.careful)
-        if not self.centres:
-            raise ValueError("there is no centre to start from")
-        near, wide = self.centres[0], self.centres[-1]
-        if len(self.model.free) < s.large_from:
-            attempts = [self._iterate(x, near, s.hasty)]
-        else:
-            # One that ended at a saddle ends at a minimum beside it, and careful steps get stuck at once (see `ways`).
-            attempts = [self._iterate(x, near, s.large)]
-            if not attempts[-1].converged and not attempts[-1].stood:
-                attempts.append(self._iterate(x, wide, s.large, guarded=True))
-            if not attempts[-1].converged and attempts[-1].stood:
-                attempts.append(self._iterate(x, self.from_afar(x), s.large))
-        off = [attempt.feasibility for attempt in attempts if attempt.stood]
-        same = len(off) == 2 and abs(off[1] - off[0]) <= s.standing_apart * off[0]
-        if not attempts[-1].converged and not same:
-            attempts.append(self._iterate(x, wide, s.careful))
-        last = attempts[-1]
-        count = sum(attempt.iterations for attempt in attempts)
-        return Finish(last.state, last.converged, count, last.feasibility, 2 if same else len(off[:1]))
-
-    def from_afar(self, x: Array) -> State:
-        """An interior point near the problem's first guess, with multipliers that make it central."""
-        model, s = self.model, self.settings
-        n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
-        guess = Point.of(model.start, np.zeros(ne), np.zeros(ni), np.zeros(n), np.zeros(n))
-        state = self.begin(x, guess, s.elastic_inside)
-        return State(state.y, state.nu, state.s, s.centres[-1] / state.s)
-
-    def solve_guarded(self, x: Array) -> Finish:
-        """Iterate from the widest centre with a Hessian that is made to curve upwards in every step."""
-        return self._iterate(x, self.centres[-1], self.settings.careful, guarded=True)
-
-    def _iterate(self, x: Array, state: State, manner: Manner, guarded: bool = False) -> Finish:
-        s = self.settings
-        nearly, short, settled, matrix, shift, violation = False, 0, 0, None, 0.0, np.inf
-        acceptable: Finish | None = None
-        turned: State | None = None
-        still, before = 0, np.inf
-        for iteration in range(s.most_iterations):
-            if nearly:
-                (errors,) = self._check(state.y, state.nu, state.s, state.z, x)
-                if max(errors) <= self.tolerance and state.s @ state.z <= self.held_up:
-                    return Finish(state, self._curves_up(matrix), iteration)
-            *values, info, matrix = self._move(state, x, self.barrier, manner)
-            if guarded and not self._curves_up(matrix):
-                first, factor, last = s.shifts
-                shift = max(first, shift / factor)
-                while shift <= last:
-                    # The shifted matrix makes the step; whether the point is a minimum is asked of its own.
-                    *values, info, shifted = self._move(state, x, self.barrier, manner, shift)
-                    if self._curves_up(shifted):
-                        break
-                    shift *= factor
-            if not np.max(info[:6]) < s.runaway:  # NaN included
+        if not self.central_points:
+            raise ValueError("there is no central point to start from")
+        ends: list[AttemptEnd] = []
+        for planned in LARGE_ATTEMPTS if self.large else ATTEMPTS:
+            if ends and ends[-1].status not in planned.after:
+                continue
+            step: StepSettings = getattr(self.settings, planned.step)
+            ends.append(self._attempt(x, self._start(planned, x), step, planned.correct_inertia))
+            if planned.start == "guess" and self._agree(ends):
+                status = AttemptStatus.INFEASIBLE_POINT
                 break
-            if not np.isfinite(values[0]).all():  # a pivot was zero: stiff entries drowned it
-                if manner is not s.large:
-                    break
-                manner = s.finishing
-                continue
-            error, steps, violation = max(info[:3]), info[4:6], float(info[1])
-            held_up = state.s @ state.z > self.held_up
-            if error <= self.tolerance:
-                here = Finish(state, self._curves_up(matrix), iteration)
-                if not held_up:
-                    return here
-                if acceptable is None or here.converged or not acceptable.converged:
-                    acceptable = here
-            # Of large multipliers rounding leaves more than the tolerance, for ever.
-            good = max(info[1:3]) <= self.tolerance and info[0] <= s.settled_error and not held_up
-            settled = settled + 1 if good else 0
-            if settled == s.settled:
-                return Finish(state, self._curves_up(matrix), iteration)
-            nearly = error <= s.nearly
-            if (
-                manner is s.large
-                and not turned
-                and info[1] <= s.nearly
-                and info[3] <= s.central * self.barrier
-            ):
-                manner, turned = s.finishing, state
-                continue
-            still = still + 1 if self._stands(info, before) else 0
-            if still == s.standing:
-                return Finish(state, False, iteration, violation, stood=1)
-            before = violation
-            short = short + 1 if min(steps) < manner.short else 0
-            if short == manner.most:
-                if manner is not s.finishing or turned is None:
-                    break
-                # Where a cap on stiff entries leaves no way, it goes on without from where that began.
-                manner, state, short = s.large, turned, 0
-                continue
-            state = State(*values)
-        return acceptable or Finish(state, False, iteration, violation)
+        else:
+            status = AttemptStatus.CONVERGED if ends[-1].converged else AttemptStatus.STALLED
+        last = ends[-1]
+        return AttemptEnd(last.iterate, status, sum(end.iterations for end in ends), last.violation)
 
-    def _stands(self, info: Array, before: float) -> bool:
-        """Whether a whole step leaves what constraints are off by as it was, and there are many of them."""
-        s = self.settings
-        if len(self.model.free) < s.large_from or info[1] < s.clearly:
-            return False
-        return bool(min(info[4:6]) >= s.whole_step and abs(info[1] - before) <= s.standing_change * info[1])
+    def solve_from(self, x: Array, start: Point) -> AttemptEnd:
+        """One attempt from a given point, which is expected to be near the answer."""
+        return self._attempt(x, self.push_inside(x, start), self.settings.warm_start)
 
-    def _move(
-        self, state: State, x: Array, barrier: float, manner: Manner, shift: float = 0.0
-    ) -> list[Array]:
-        return self._step(state.y, state.nu, state.s, state.z, x, manner.settings(barrier, shift))
+    def solve_from_afar(self, x: Array, start: Point, push: float) -> AttemptEnd:
+        """One attempt from a point that may be anywhere, `push` inside of everything, with safeguarded steps."""
+        return self._attempt(x, self.push_inside(x, start, push), self.settings.safeguarded)
 
-    def point(self, x: Array, state: State) -> Point:
-        """A state as a point in the problem's own units, multipliers of fixed outputs included."""
+    def solve_inertia_corrected(self, x: Array) -> AttemptEnd:
+        """One attempt from the widest central point with the inertia corrected in every step."""
+        return self._attempt(x, self.central_points[-1], self.settings.safeguarded, correct_inertia=True)
+
+    def _attempt(
+        self, x: Array, start: Iterate, step: StepSettings, correct_inertia: bool = False
+    ) -> AttemptEnd:
+        goal = Goal(self.tolerance, self.barrier, self.largest_gap, self.large)
+        return InteriorAttempt(self.iteration, goal, self.settings, x, start, step, correct_inertia).run()
+
+    def _agree(self, ends: list[AttemptEnd]) -> bool:
+        """Whether the last two ended at infeasible stationary points that violate constraints by as much."""
+        one, other = ends[-2:]
+        both = one.status is other.status is AttemptStatus.INFEASIBLE_POINT
+        return both and abs(other.violation - one.violation) <= self.settings.violation_apart * one.violation
+
+    # ---- results ---------------------------------------------------------------------------------------
+
+    def point(self, x: Array, iterate: Iterate) -> Point:
+        """An iterate as a point in the problem's own units, multipliers of fixed outputs included."""
         model = self.model
         newton = self._newton
         ni, nl, nu = model.n_inequalities, len(newton.below), len(newton.above)
         lower, upper = model.bounds_at(x)
         y = lower.copy()
-        y[model.free] = np.clip(state.y, lower[model.free], upper[model.free])
+        y[model.free] = np.clip(iterate.y, lower[model.free], upper[model.free])
         low, high = np.zeros(len(y)), np.zeros(len(y))
-        low[model.free[newton.below]] = state.z[ni : ni + nl]
-        high[model.free[newton.above]] = state.z[ni + nl : ni + nl + nu]
+        low[model.free[newton.below]] = iterate.z[ni : ni + nl]
+        high[model.free[newton.above]] = iterate.z[ni + nl : ni + nl + nu]
         pinned = lower >= upper
         if pinned.any():
-            pull = np.zeros(len(y))
-            (pull[model.fixed_outputs],) = self._fixed(y, x, state.nu, state.z[:ni])
-            low[pinned], high[pinned] = (np.maximum(s * pull[pinned], 0.0) for s in (1.0, -1.0))
+            gradient = np.zeros(len(y))
+            (gradient[model.fixed_outputs],) = self._fixed_gradient(y, x, iterate.nu, iterate.z[:ni])
+            low[pinned], high[pinned] = (np.maximum(s * gradient[pinned], 0.0) for s in (1.0, -1.0))
         unit = model.objective_scale
         return Point.of(
             y,
-            state.nu * model.equality_scale / unit,
-            state.z[:ni] * model.inequality_scale / unit,
+            iterate.nu * model.equality_scale / unit,
+            iterate.z[:ni] * model.inequality_scale / unit,
             low / unit,
             high / unit,
         )
-
-    def _curves_up(self, matrix: Array | None) -> bool:
-        """Whether the last system has as many negative eigenvalues as equalities: a minimum, not a saddle."""
-        if matrix is None:
-            return False
-        system = casadi.DM(self._step.function.sparsity_out(5), matrix)
-        self._inertia.nfact(system)
-        return bool(self._inertia.neig(system) == self.model.n_equalities)

@@ -14,7 +14,7 @@ from feasibly.solve.model import Model
 from feasibly.solve.optimality import OptimalityTest
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.ranges import Ranges
-from feasibly.solve.records import Array, Attempt, SolverOptions
+from feasibly.solve.records import Array, AttemptResult, SolverOptions
 from feasibly.solve.settings import SolverSettings
 
 _OUTCOMES: Mapping[str, Outcome] = {
@@ -47,17 +47,17 @@ class Ipopt:
         self.settings = settings
         self._solvers: dict[str, Any] = {}
         self._derivatives: dict[str, Any] = {}
-        self._finer: dict[str, float] = {}
+        self._tighter: dict[str, float] = {}
 
     def for_costs_like(self, cost: float) -> Ipopt:
-        """The same where answers cost about that: if it is little, constraints may hold it up by less."""
+        """The same where answers cost about that: if it is little, the duality gap may be less."""
         s = self.settings
-        rows = self.model.n_inequalities + 2 * len(self.model.free)
-        least = max(s.share_held_up * abs(cost) / max(rows, 1), s.ipopt_complementarity)
+        limits = self.model.n_inequalities + 2 * len(self.model.free)
+        least = max(s.relative_gap * abs(cost) / max(limits, 1), s.ipopt_complementarity)
         if not 0.0 < least < self.options.tolerance:
             return self
         other = Ipopt(self.model, self.options, self.settings)
-        other._derivatives, other._finer = self._derivatives, {"compl_inf_tol": least}
+        other._derivatives, other._tighter = self._derivatives, {"compl_inf_tol": least}
         return other
 
     @functools.cached_property
@@ -68,7 +68,7 @@ class Ipopt:
     def _optimality(self) -> OptimalityTest:
         return OptimalityTest(self.model, self.settings)
 
-    def attempt(self, kind: str, x: Array, start: Point | None = None) -> Attempt:
+    def attempt(self, kind: str, x: Array, start: Point | None = None) -> AttemptResult:
         """Solve one row: `kind` is `cold`, `raised`, `other`, or `warm` with a start.
 
         Raises:
@@ -82,7 +82,7 @@ class Ipopt:
         }  # fmt: skip
         if kind == "raised":
             room = np.where(np.isfinite(lower) & np.isfinite(upper), upper - model.start, 0.0)
-            arguments["x0"] = model.start + self.settings.raised * np.maximum(room, 0.0)
+            arguments["x0"] = model.start + self.settings.raised_start * np.maximum(room, 0.0)
         if start is not None:
             arguments["x0"] = np.clip(start.y, lower, upper)
             arguments["lam_g0"] = self._ranges.join(start.duals.equality, start.duals.inequality)
@@ -97,7 +97,7 @@ class Ipopt:
         if statistics["return_status"] in _PERHAPS:
             optimal = self._optimality.holds(x, point, self.options.tolerance)
             outcome = Outcome.OK if optimal else Outcome.INACCURATE
-        return Attempt(point, outcome, int(statistics["iter_count"]))
+        return AttemptResult(point, outcome, int(statistics["iter_count"]))
 
     def _solver(self, kind: str) -> Any:
         if kind not in self._solvers:
@@ -111,8 +111,8 @@ class Ipopt:
                 # IPOPT widens bounds by 1e-8 unless told not to; clipping a solution back then disturbs
                 # equalities by that much times the largest admittance.
                 "bound_relax_factor": 0.0,
-                **self._finer,
-                **_own(kind, self.settings),
+                **self._tighter,
+                **_options_of(kind, self.settings),
             }
             if not self._derivatives:
                 self._derivatives = self._ranges.derivatives()
@@ -121,11 +121,11 @@ class Ipopt:
         return self._solvers[kind]
 
 
-def _own(kind: str, settings: SolverSettings) -> dict[str, Any]:
+def _options_of(kind: str, settings: SolverSettings) -> dict[str, Any]:
     """IPOPT's options for one kind of start.
 
-    From the problem's first guess (`cold`); from above it (`raised`); from it by another road (`other`); from a given
-    point (`warm`).
+    From the problem's first guess (`cold`); from above it (`raised`); from it with another barrier strategy and no
+    scaling (`other`); from a given point (`warm`).
     """
     if kind == "warm":
         pushed = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac", "mult_bound_push")

@@ -37,8 +37,9 @@ class Model:
         nominal: the usual input.
         scale: of the objective, then of each equality, then of each inequality.
         kept: which of another model's inequalities these are, where they are not all of them.
-        bounds: `x -> (lower, upper)` where bounds are functions of the input. In `slim` and `full` an output whose
-            bounds meet is held there, and its variable, on which nothing depends, roams between `search_at` bounds.
+        bounds: `x -> (lower, upper)` where bounds are functions of the input. In `first_order` and `second_order` an
+            output whose bounds meet is held there, and its variable, on which nothing depends, roams between
+            `search_at` bounds.
     """
 
     values: Any
@@ -62,21 +63,21 @@ class Model:
         return casadi.Function("nlp", [y, x], self.values(y, self.copies(y), x), ["x", "p"], ["f", "g"])
 
     @functools.cached_property
-    def slim(self) -> Any:
+    def first_order(self) -> Any:
         """`(free y, x, nu, z) -> (objective, equality, inequality, gradient of the Lagrangian)`, scaled."""
         symbols, whole, alive, weights = self._scaled_symbols()
         found = self.thin(whole, self.copies(whole), symbols[1], *weights)
-        return casadi.Function("slim", symbols, self._scaled(found, alive))
+        return casadi.Function("first_order", symbols, self._scaled(found, alive))
 
     @functools.cached_property
-    def full(self) -> Any:
+    def second_order(self) -> Any:
         """The same, then the Jacobians of both and the Hessian of the Lagrangian."""
         symbols, whole, alive, weights = self._scaled_symbols()
         found = self.wide(whole, self.copies(whole), symbols[1], *weights)
-        return casadi.Function("full", symbols, self._derivatives(found, alive))
+        return casadi.Function("second_order", symbols, self._derivatives(found, alive))
 
     def _derivatives(self, found: Any, alive: Any) -> list[Any]:
-        """The outputs of `full` from those of `wide`."""
+        """The outputs of `second_order` from those of `wide`."""
         free = self.free.tolist()
         jacobians = [part[:, free] for part in found[3:5]]
         curvature = found[5][free, free]
@@ -90,29 +91,31 @@ class Model:
         return [*self._scaled(found, alive), *jacobians, curvature]
 
     @functools.cached_property
-    def weighted(self) -> Any:
-        """`full` with one more argument: what the objective counts in the Lagrangian."""
+    def weighted_second_order(self) -> Any:
+        """`second_order` with one more argument: what the objective counts in the Lagrangian."""
         symbols, whole, alive, (unit, *rows) = self._scaled_symbols()
         weight = casadi.MX.sym("weight")
         found = self.wide(whole, self.copies(whole), symbols[1], weight * unit, *rows)
-        return casadi.Function("weighted", [*symbols, weight], self._derivatives(found, alive))
+        return casadi.Function("weighted_second_order", [*symbols, weight], self._derivatives(found, alive))
 
     @functools.cached_property
-    def moves(self) -> Any:
+    def input_jacobians(self) -> Any:
         """`(free y, x, nu, z) ->` how the Lagrangian's gradient, equalities and inequalities move with x, scaled."""
         sizes = len(self.free), len(self.nominal), self.n_equalities, self.n_inequalities
         symbols = [casadi.SX.sym(name, size) for name, size in zip(("y", "x", "nu", "z"), sizes, strict=True)]
-        _, equality, inequality, slope = self.slim(*symbols)
-        slopes = [casadi.jacobian(part, symbols[1]) for part in (slope, equality, inequality)]
-        return casadi.Function("moves", symbols, slopes)
+        _, equality, inequality, gradient = self.first_order(*symbols)
+        gradients = [casadi.jacobian(part, symbols[1]) for part in (gradient, equality, inequality)]
+        return casadi.Function("input_jacobians", symbols, gradients)
 
     @functools.cached_property
-    def fixed(self) -> Any:
+    def fixed_gradient(self) -> Any:
         """`(y, x, nu, z) ->` the scaled Lagrangian's gradient over the outputs that cannot vary."""
         y = casadi.MX.sym("y", len(self.lower))
         _, x, nu, z = symbols = self._symbols()
-        slope = self.thin(y, self.copies(y), x, *self._weights(nu, z))[2]
-        return casadi.Function("fixed", [y, *symbols[1:]], [slope[self.fixed_outputs.tolist(), 0]])
+        gradient = self.thin(y, self.copies(y), x, *self._weights(nu, z))[2]
+        return casadi.Function(
+            "fixed_gradient", [y, *symbols[1:]], [gradient[self.fixed_outputs.tolist(), 0]]
+        )
 
     def copies(self, y: Any) -> Any:
         """The copies of outputs that `values`, `thin` and `wide` take beside them."""
@@ -127,7 +130,7 @@ class Model:
         return self.objective_scale, self.equality_scale * nu, self.inequality_scale * z
 
     def _scaled_symbols(self) -> tuple[list[Any], Any, Any, tuple[Any, Any, Any]]:
-        """Symbols of `slim` and `full`, all outputs, whether each free one is one for this input, and the weights.
+        """Symbols of `first_order`, all outputs, whether each free one is one for this input, and the weights.
 
         The solver's own functions know the free outputs only.
         """
@@ -144,14 +147,14 @@ class Model:
         return symbols, whole, open_[free.tolist(), 0], self._weights(nu, z)
 
     def _scaled(self, found: Any, alive: Any) -> list[Any]:
-        """The outputs of `slim` from those of `thin` or `wide`."""
+        """The outputs of `first_order` from those of `thin` or `wide`."""
         ne = self.n_equalities
-        slope = found[2][self.free.tolist(), 0]
+        gradient = found[2][self.free.tolist(), 0]
         return [
             self.objective_scale * found[0],
             self.equality_scale * found[1][:ne, 0],
             self.inequality_scale * found[1][ne:, 0],
-            slope if alive is None else alive * slope,
+            gradient if alive is None else alive * gradient,
         ]
 
     def keeping(self, kept: np.ndarray) -> Model:
@@ -163,8 +166,8 @@ class Model:
         every = casadi.SX.zeros(self.n_inequalities, 1)
         every[some, 0] = z
         rows = [*range(self.n_equalities), *(self.n_equalities + k for k in some)]
-        objective, values, slope, equality, inequality, curvature = self.wide(*symbols, every)
-        thin = [objective, values[rows, 0], slope]
+        objective, values, gradient, equality, inequality, curvature = self.wide(*symbols, every)
+        thin = [objective, values[rows, 0], gradient]
         wide = [*thin, equality, inequality[some, :], casadi.sparsify(curvature)]
         return replace(
             self,
@@ -199,7 +202,7 @@ class Model:
 
     @property
     def fixed_outputs(self) -> np.ndarray:
-        """Which outputs `fixed` has the gradient of: those that may be pinned."""
+        """Which outputs `fixed_gradient` has the gradient of: those that may be pinned."""
         every = self.lower >= self.upper if self.bounds is None else np.full(len(self.lower), True)
         return np.flatnonzero(every)
 
@@ -210,7 +213,7 @@ class Model:
 
     @property
     def objective_scale(self) -> float:
-        """The objective in `slim` and `full` is this many times the problem's."""
+        """The objective in `first_order` and `second_order` is this many times the problem's."""
         return float(self.scale[0])
 
     @property
@@ -296,11 +299,11 @@ def complete(
     weight = casadi.SX.sym("weight")
     nu, z = casadi.SX.sym("nu", n_equalities), casadi.SX.sym("z", n_inequalities)
     lagrangian = weight * objective + casadi.dot(casadi.vertcat(nu, z), rows)
-    slope = casadi.densify(casadi.gradient(lagrangian, variable))
-    curvature = casadi.jacobian(slope, variable, {"symmetric": True})
+    gradient = casadi.densify(casadi.gradient(lagrangian, variable))
+    curvature = casadi.jacobian(gradient, variable, {"symmetric": True})
     curvature = casadi.mtimes(casadi.mtimes(gathered.T, curvature), gathered)
     inputs = [y, copies, x, weight, nu, z]
-    thin = [objective, rows, casadi.densify(casadi.mtimes(gathered.T, slope))]
+    thin = [objective, rows, casadi.densify(casadi.mtimes(gathered.T, gradient))]
     return Model(
         values=values,
         thin=casadi.Function("thin", inputs, thin),
@@ -334,13 +337,14 @@ def _scale_of(model: Model, most: float) -> Array:
     """What brings the largest entry of each gradient at the start down to `most`; objective first."""
     start, free = model.start, model.free
     nothing = np.zeros(model.n_equalities), np.zeros(model.n_inequalities)
-    _, _, slope, *jacobians, _ = model.wide(start, start[model.places], model.nominal, 1.0, *nothing)
-    parts = [slope.sparse().tocsc().T, *(part.sparse().tocsc() for part in jacobians)]
+    _, _, gradient, *jacobians, _ = model.wide(start, start[model.places], model.nominal, 1.0, *nothing)
+    parts = [gradient.sparse().tocsc().T, *(part.sparse().tocsc() for part in jacobians)]
     return np.concatenate([_scale(part.tocsc()[:, free], most) for part in parts])
 
 
-def _scale(slopes: Any, most: float) -> Array:
+def _scale(gradients: Any, most: float) -> Array:
     """What brings the largest entry of each row of a sparse Jacobian down to `most`."""
-    largest = np.abs(slopes).max(axis=1).toarray().ravel() if slopes.shape[1] else np.zeros(slopes.shape[0])
+    entries = np.abs(gradients)
+    largest = entries.max(axis=1).toarray().ravel() if entries.shape[1] else np.zeros(entries.shape[0])
     largest = np.where(np.isfinite(largest), largest, 0.0)
     return np.asarray(most / np.maximum(largest, most))

@@ -17,18 +17,19 @@ from feasibly._codec import CodecError, from_bytes, to_bytes
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Duals, Point
 from feasibly.solve.compiled import Compiled, without_remarks
+from feasibly.solve.fallbacks import Row, attempts
 from feasibly.solve.feasibility import Feasibility
-from feasibly.solve.interior import Finish, Interior
+from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.ipopt import Ipopt
 from feasibly.solve.model import Model, build_model
 from feasibly.solve.outcome import Outcome
-from feasibly.solve.records import Array, Attempt, Solution, SolverOptions
+from feasibly.solve.records import Array, AttemptResult, Solution, SolverOptions
 from feasibly.solve.sensitivity import Differentiator, Sensitivity, check_directions
 from feasibly.solve.settings import DEFAULT, SolverSettings
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
-    from feasibly.solve.lanes.batch import Batch
+    from feasibly.solve.lanes.batch import BatchSolver
 
 _FORMAT = 4
 """Of a solver as bytes."""
@@ -69,15 +70,15 @@ class Solver:
         self.model = model
         self.options = options
         self.settings = settings
-        self._ipopt = Ipopt(model, options, settings)
+        self.ipopt = Ipopt(model, options, settings)
         self._evaluate = Compiled(model.nlp)
         self._centred = False
         self.nominal = self.solve(model.nominal) if nominal is None else nominal
         if self.nominal.outcome.ok:
-            self._ipopt = self._ipopt.for_costs_like(self.nominal.objective)
+            self.ipopt = self.ipopt.for_costs_like(self.nominal.objective)
         if self.options.warm == "interior" and self.nominal.outcome.ok:
             with without_remarks():
-                self._centred = self._interior.centre(self.nominal.point)
+                self._centred = self.interior.find_central_points(self.nominal.point)
 
     @classmethod
     def build(
@@ -129,26 +130,17 @@ class Solver:
     ) -> Solution:
         """Solve one row. A row without a solution is returned with its outcome, never raised.
 
-        The ladder, until one attempt succeeds:
-
-        1. the interior-point method, from `start` if one is given, then from the nominal central path (unless the first
-           ended far from any feasible point and there is none near the nominal solution); from a few thousand outputs
-           on then in all the ways of `lanes`, which settle most of what is left;
-        2. the least infeasible points near the nominal solution and near the problem's first guess;
-        3. unless one of those points is infeasible, the interior-point method with a Hessian that is made to
-           curve upwards, then IPOPT from the nominal solution;
-        4. IPOPT cold; 5. IPOPT cold with other settings.
-
-        A row is `INFEASIBLE` as soon as two of these say so. Where the nominal input has no solution (or is being
-        solved), all there is are cold starts: one more, from further up, and the least infeasible point near the first
-        guess if they only broke down; three have to agree then.
+        What is tried, until one attempt succeeds, is the table `fallbacks.FALLBACKS`: the interior-point method from a
+        start and from the nominal central path, searches for a feasible point, IPOPT. A row is `INFEASIBLE` as soon as
+        two of these say so; three where the nominal input has no solution (or is being solved), and all there is are
+        cold starts.
 
         Args:
             x: the input, `(n_inputs,)`.
             start: a point to start from, such as another row's `solution.point`. One that holds NaN is passed over.
             thorough: start IPOPT cold as well, where everything that starts warm has failed and one search has found no
                 feasible point; where none has failed to, it is started anyhow.
-            tried: the first of these attempts were made elsewhere (`batch`), in vain.
+            tried: the interior-point method was tried elsewhere (`batch`), in vain.
 
         Raises:
             FeasiblyError: `x` or `start` has the wrong length.
@@ -159,15 +151,20 @@ class Solver:
         began = time.perf_counter()
         if not np.isfinite(x).all():
             return self._failed(Outcome.NOT_FINITE_INPUT, 0, 0, began)
+        nominal = self._nominal_point()
+        given = start if start is not None and start.is_finite else None
+        row = Row(self, self.options.warm, x, given, nominal, self._centred, thorough, tried)
+        agreeing = self.settings.infeasible_attempts + (nominal is None)
         outcomes: list[Outcome] = []
         iterations = 0
-        for attempt in self._quietly(self._attempts(x, start, thorough, tried)):
+        for attempt in self._quietly(attempts(row)):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
-            if outcomes.count(Outcome.INFEASIBLE) == self.settings.enough + (self._nominal_point() is None):
+            if outcomes.count(Outcome.INFEASIBLE) == agreeing:
                 break
             if not attempt.outcome.ok:
                 continue
+            assert attempt.point is not None
             objective, rows = self._evaluate(attempt.point.y, x)
             if not self._holds(x, attempt.point.y, rows):
                 outcomes[-1] = Outcome.INACCURATE
@@ -206,57 +203,8 @@ class Solver:
             row, point, check_directions(directions, len(row)), tight=tight
         )
 
-    def _attempts(self, x: Array, start: Point | None, thorough: bool, tried: bool) -> Iterator[Attempt]:
-        given = [start] if start is not None and start.is_finite else []
-        nominal = self._nominal_point()
-        way = self.options.warm
-        checked: list[bool] = []  # what the search for a feasible point has come to, from each of its starts
-        starts = [] if nominal is None or way == "none" else [nominal.y, self.model.start]
-        if way == "interior" and not tried:
-            for point in given:
-                finish = self._interior.solve(x, point)
-                yield self._attempted(x, finish)
-                if finish.feasibility > self.settings.far and starts:
-                    checked.append(self._feasibility.is_infeasible(x, starts[0]))
-            if self._centred and not any(checked):
-                finish = self._interior.solve(x)
-                yield self._attempted(x, finish)
-                if finish.stood == 2 and not checked:  # from both sides, as two searches would have ended
-                    checked = [True, True]
-            large = self._centred and len(self.model.free) >= self.settings.large_from
-            if large and not any(checked) and self.batch is not None:
-                # Searches end at zero pivots there, and IPOPT takes minutes: elastic lanes take seconds.
-                done = self.batch.solve(x[None], None, np.zeros(1, dtype=bool))
-                if done.converged[0]:
-                    yield Attempt(done.point.take(0), Outcome.OK, int(done.iterations[0]))
-                elif done.infeasible[0]:
-                    checked = [True, True]
-        elif way != "interior":
-            given += [nominal] if way == "ipopt" and nominal is not None else []
-            for point in given:
-                yield self._ipopt.attempt("warm", x, point)
-        if starts and nominal is not None:
-            for y in starts[len(checked) :]:
-                checked.append(self._feasibility.is_infeasible(x, y))
-            for _ in range(sum(checked)):
-                yield Attempt(nominal, Outcome.INFEASIBLE, 0)
-            if way == "interior" and not any(checked):
-                if self._centred:
-                    yield self._attempted(x, self._interior.solve_guarded(x))
-                yield self._ipopt.attempt("warm", x, nominal)
-        if not thorough and any(checked):
-            return
-        outcomes = []
-        for kind in ("cold", "other") if nominal is not None else ("cold", "raised", "other"):
-            attempt = self._ipopt.attempt(kind, x)
-            outcomes.append(attempt.outcome)
-            yield attempt
-        known = nominal is not None or Outcome.INFEASIBLE in outcomes
-        if not known and self._feasibility.is_infeasible(x, self.model.start):
-            yield Attempt(attempt.point, Outcome.INFEASIBLE, 0)
-
     @staticmethod
-    def _quietly(attempts: Iterator[Attempt]) -> Iterator[Attempt]:
+    def _quietly(attempts: Iterator[AttemptResult]) -> Iterator[AttemptResult]:
         while True:
             with without_remarks():
                 attempt = next(attempts, None)
@@ -269,22 +217,23 @@ class Solver:
         return nominal.point if nominal is not None and nominal.outcome.ok else None
 
     @functools.cached_property
-    def batch(self) -> Batch | None:
+    def batch(self) -> BatchSolver | None:
         """The interior-point method for many rows at once, as `interior` does them one by one; `None` where it is not
-        to be had: for problems of another kind or size, or on a machine without what compiles it."""
+        to be had: without a nominal central path, for problems of another kind or size, or on a machine without what
+        compiles it."""
         return self.lanes()
 
-    def lanes(self, model: Model | None = None) -> Batch | None:
+    def lanes(self, model: Model | None = None) -> BatchSolver | None:
         """The same anew, for a model that keeps some of the inequalities alone."""
         if not self._centred or len(self.model.free) > self.settings.most_free:
             return None
         try:
-            from feasibly.solve.lanes.batch import Batch
+            from feasibly.solve.lanes.batch import BatchSolver
             from feasibly.solve.lanes.program import UnsupportedError
         except (ImportError, OSError):
             return None
         try:
-            return Batch(self._interior, self.nominal.point, model)
+            return BatchSolver(self.interior, self.nominal.point, model)
         except (
             UnsupportedError,
             RuntimeError,
@@ -292,20 +241,18 @@ class Solver:
         ):  # LLVM, on a processor it does not know or may not compile on
             return None
 
-    def _attempted(self, x: Array, finish: Finish) -> Attempt:
-        outcome = Outcome.OK if finish.converged else Outcome.NUMERICAL
-        return Attempt(self._interior.point(x, finish.state), outcome, finish.iterations)
-
     @functools.cached_property
-    def _interior(self) -> Interior:
-        return Interior(self.model, self.options.tolerance, self.settings)
+    def interior(self) -> InteriorPoint:
+        """Our own interior-point method, one row at a time."""
+        return InteriorPoint(self.model, self.options.tolerance, self.settings)
 
     @functools.cached_property
     def _differentiator(self) -> Differentiator:
         return Differentiator(self.model, self.settings)
 
     @functools.cached_property
-    def _feasibility(self) -> Feasibility:
+    def feasibility(self) -> Feasibility:
+        """The search for a feasible point."""
         return Feasibility(self.model, self.settings)
 
     def _holds(self, x: Array, y: Array, rows: Array) -> bool:

@@ -18,7 +18,7 @@ class OptimalityTest:
     def __init__(self, model: Model, settings: SolverSettings) -> None:
         self._model, self._settings, self._newton = model, settings, Newton(model, settings)
         self._errors = Compiled(self._newton.errors())
-        self._slim = Compiled(model.slim)
+        self._first_order = Compiled(model.first_order)
 
     def errors(self, x: Array, point: Point) -> Array:
         """Stationarity, feasibility and complementarity at a point of the input `x`."""
@@ -29,7 +29,7 @@ class OptimalityTest:
         own = np.subtract(*model.bounds_at(x))[model.free] < 0.0  # others are held where their bounds meet
         pressing = np.concatenate([np.ones(model.n_inequalities), own[newton.below], own[newton.above]])
         z = np.concatenate([z * pressing, np.zeros(newton.padding)])
-        _, _, inequality, _ = self._slim(y, x, nu, z[: model.n_inequalities])
+        _, _, inequality, _ = self._first_order(y, x, nu, z[: model.n_inequalities])
         slack = np.maximum(newton.slacks(y, inequality, lower, upper), 0.0)
         (found,) = self._errors(y, nu, slack, z, x)
         return found
@@ -37,4 +37,6 @@ class OptimalityTest:
     def holds(self, x: Array, point: Point, tolerance: float) -> bool:
         """Whether a point is optimal to `tolerance`, or to what rounding leaves of its stationarity."""
         stationarity, *others = self.errors(x, point)
-        return bool(max(others) <= tolerance and stationarity <= max(tolerance, self._settings.settled_error))
+        return bool(
+            max(others) <= tolerance and stationarity <= max(tolerance, self._settings.rounding_error)
+        )

@@ -46,7 +46,7 @@ class Solution:
         objective: the cost there.
         outcome: how it ended.
         iterations: of all attempts together.
-        attempts: how many it took. The ladder is in `Solver.solve`.
+        attempts: how many it took, in the order of `fallbacks`.
         seconds: wall-clock time of all attempts.
     """
 
@@ -69,9 +69,10 @@ class Solution:
 
 
 @dataclass(frozen=True, eq=False)
-class Attempt:
-    """What one attempt came to: a point with its multipliers, and how it ended."""
+class AttemptResult:
+    """What one attempt at a row came to, by whatever method."""
 
-    point: Point
+    point: Point | None
+    """With its multipliers; `None` where an attempt only tells that there is no solution."""
     outcome: Outcome
     iterations: int

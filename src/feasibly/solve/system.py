@@ -33,7 +33,7 @@ def sparse_derivatives(
         inequality: of the inequalities.
     """
     unit, size = model.objective_scale, len(model.lower)
-    parts = model.full(
+    parts = model.second_order(
         y[model.free], x, equality * unit / model.equality_scale, inequality * unit / model.inequality_scale
     )
     wide = scipy.sparse.csr_matrix(
@@ -72,7 +72,7 @@ def switched_derivatives(
         Rows, columns (over all outputs) and amounts, for each of `inputs`.
     """
     unit, symbol = model.objective_scale, casadi.SX.sym("x", len(x))
-    parts = model.full(
+    parts = model.second_order(
         y[model.free], symbol, equality * unit / model.equality_scale, inequality * unit / model.inequality_scale
     )  # fmt: skip
     matrices = parts[6], parts[4]
@@ -127,7 +127,7 @@ def input_derivatives(
     The arguments are those of `sparse_derivatives`.
     """
     unit = model.objective_scale
-    parts = model.moves(
+    parts = model.input_jacobians(
         y[model.free], x, equality * unit / model.equality_scale, inequality * unit / model.inequality_scale
     )
     slope, *rows = (part.sparse().tocsr() for part in parts)

@@ -1,4 +1,4 @@
-"""A CasADi function for many rows."""
+"""A CasADi function evaluated for many rows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import casadi
 import numpy as np
 
-from feasibly.solve.lanes.machine import WIDTHS, memory
+from feasibly.solve.lanes.kernels import WIDTHS, workspace
 from feasibly.solve.lanes.program import Layout, program
 from feasibly.solve.records import Array
 
 
-class Rows:
+class LaneFunction:
     """A function of dense columns, `(rows, entries)` in and out; one thread at a time.
 
     Raises:
@@ -27,12 +27,12 @@ class Rows:
         named = {f"out {k}": casadi.densify(value) for k, value in enumerate(values)}
         written = program(layout, symbols, named)
         self._width = WIDTHS[0]
-        self._memory = memory(layout.size, self._width)
-        for value, place in layout.constants.items():
-            self._memory[place] = value
-        self._program, self._run = written, written.on(self._memory)
-        self._inputs = [self._memory[layout.blocks[name]] for name in symbols]
-        self._outputs = [self._memory[layout.blocks[name]] for name in named]
+        self._workspace = workspace(layout.size, self._width)
+        for value, slot in layout.constants.items():
+            self._workspace[slot] = value
+        self._program, self._run = written, written.on(self._workspace)
+        self._inputs = [self._workspace[layout.blocks[name]] for name in symbols]
+        self._outputs = [self._workspace[layout.blocks[name]] for name in named]
 
     def __call__(self, *inputs: Array) -> list[Array]:
         """The function's values for every row."""

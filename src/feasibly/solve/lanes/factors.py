@@ -1,4 +1,4 @@
-"""The factorisation of a symmetric sparse matrix whose pattern all rows share: ordered and laid out once."""
+"""The symbolic analysis of a symmetric sparse matrix whose pattern all rows share, and its factorisation by lanes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from feasibly.solve.lanes.machine import Memory, Places, machine
+from feasibly.solve.lanes.kernels import Slots, Workspace, kernels
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Where the entries of `L D L'` stand, and which products are taken off which.
+    """The symbolic analysis: where the entries of `L D L'` stand, and which products are taken off which.
 
     Attributes:
         order: position k of the factorisation is row and column `order[k]` of the matrix.
@@ -23,12 +23,12 @@ class Factors:
         entries: for each entry of the matrix's upper triangle (rows not below columns), its value.
     """
 
-    order: Places
-    columns: Places
-    rows: Places
-    targets: Places
-    entries: Places
-    upper: Places
+    order: Slots
+    columns: Slots
+    rows: Slots
+    targets: Slots
+    entries: Slots
+    upper: Slots
     """Which of the matrix's entries, column by column, these are."""
 
     @property
@@ -41,22 +41,22 @@ class Factors:
         """How many values there are: the diagonal, then the entries below it."""
         return len(self.order) + len(self.rows)
 
-    def factor(self, values: Memory, inverses: Memory) -> Callable[[], None]:
+    def factor(self, values: Workspace, inverses: Workspace) -> Callable[[], None]:
         """What replaces the matrix's values by the factors', and writes the inverse of the diagonal and, behind it, how
         many of its entries are negative."""
-        factor, size = machine(values.shape[1]).factor, self.size
-        places = [part.ctypes.data for part in (self.columns, self.targets, values, inverses)]
-        return lambda: factor(*places[:2], size, *places[2:])
+        factor, size = kernels(values.shape[1]).factor, self.size
+        addresses = [part.ctypes.data for part in (self.columns, self.targets, values, inverses)]
+        return lambda: factor(*addresses[:2], size, *addresses[2:])
 
-    def substitute(self, values: Memory, inverses: Memory, right: Memory) -> Callable[[], None]:
+    def substitute(self, values: Workspace, inverses: Workspace, right: Workspace) -> Callable[[], None]:
         """What replaces a right-hand side, in the order of the factorisation, by the solution."""
-        substitute, size = machine(values.shape[1]).substitute, self.size
-        places = [part.ctypes.data for part in (self.columns, self.rows, values, inverses, right)]
-        return lambda: substitute(*places[:2], size, *places[2:])
+        substitute, size = kernels(values.shape[1]).substitute, self.size
+        addresses = [part.ctypes.data for part in (self.columns, self.rows, values, inverses, right)]
+        return lambda: substitute(*addresses[:2], size, *addresses[2:])
 
 
 def analyse(pattern: Any) -> Factors:
-    """Order a symmetric CasADi pattern, which holds both triangles, for little fill."""
+    """Analyse a symmetric CasADi pattern, which holds both triangles, ordered for little fill."""
     size = pattern.size1()
     order = np.array(pattern.amd(), dtype=np.int32)
     position = np.empty(size, dtype=np.int32)

@@ -1,14 +1,14 @@
-"""The formulas of one iteration of the interior-point method (`_newton`), written as programs for lanes.
+"""The formulas of one iteration of the interior-point method (`_newton`), as programs for lanes.
 
-A lane may be *elastic*: equalities and inequalities may then be broken at a price of one, `c = a - b` and `h + s = t`
-with `a, b, s, t >= 0`, against an objective that counts `weight`. Such a problem always has an interior, so that the
-iteration gets stuck nowhere: it ends at the optimum if the price is high enough, else at a least infeasible point. By
-its own optimality conditions the multipliers of `a`, `b` and `t` are `1 - nu`, `1 + nu` and `1 - z`; eliminated, they
-change two diagonals of the matrix and nothing of its pattern:
+A lane may be *elastic*: equalities `c` and inequalities `h` may then be violated at an l1 penalty of one, `c = a - b`
+and `h + s = t` with `a, b, s, t >= 0`, against an objective with the weight `w`. Such a problem always has an
+interior, so that the iteration stalls nowhere: it ends at the optimum if the penalty is high enough, else at an
+infeasible stationary point. By its own optimality conditions the multipliers of `a`, `b` and `t` are `1 - nu`, `1 +
+nu` and `1 - z`; eliminated, they change two diagonals of the matrix and nothing of its pattern:
 
     [w H + A' (1 / R) A, J'; J, -E]        R = s / z + t / (1 - z)        E = a / (1 - nu) + b / (1 + nu)
 
-For a lane that is not, `a`, `b` and `t` are zero and what is written for elastic ones is multiplied by zero; while no
+For a lane that is not, `a`, `b` and `t` are zero and what is built for elastic ones is multiplied by zero; while no
 lane is elastic, that is left out.
 """
 
@@ -19,308 +19,332 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from feasibly.solve.lanes.linear import Linear
-from feasibly.solve.lanes.machine import Memory
-from feasibly.solve.lanes.pen import Column, Pen
-from feasibly.solve.lanes.shared import Shared
+from feasibly.solve._newton import INFO as ROW_INFO
+from feasibly.solve.lanes.builder import Column, ProgramBuilder
+from feasibly.solve.lanes.kernels import Workspace
+from feasibly.solve.lanes.linear import CondensedColumns
+from feasibly.solve.lanes.shared import SharedPrograms
 
-STATE = ("y", "nu", "s", "z", "a", "b", "t")
-SETTINGS = (
-    "barrier", "shift", "bold", "regularisation", "stiffest", "refined below", "elastic", "weight", "pull"
+ITERATE = ("y", "nu", "s", "z", "a", "b", "t")
+"""An iterate of a lane, in scaled units: `Iterate`, then the elastic variables (zero for a lane that is not
+elastic)."""
+PARAMETERS = (
+    "barrier", "shift", "full corrector", "regularisation", "largest ratio", "refine below", "elastic", "weight",
+    "proximal weight",
 )  # fmt: skip
-"""Of each lane: those of `Manner.settings`; whether it is elastic, what the objective counts, and the weight of staying
-near the first guess."""
-INFO = (
-    "stationarity",
-    "feasibility",
-    "complementarity",
-    "mu",
-    "primal step",
-    "dual step",
-    "broken",
-    "off by",
-)
-"""Errors where a lane stands, the average complementarity, the steps it would take, the sum of `a`, `b` and `t`, and
-the sum of what equalities and rows are off by, of which feasibility is the largest."""
+"""Of each lane: those of `StepSettings.parameters`; whether it is elastic, the objective's weight, and that of the
+proximal term towards the first guess."""
+INFO = (*ROW_INFO, "elastic sum", "residual sum")
+"""Of each lane: that of one row; the sum of `a`, `b` and `t`; the sum of what equalities and slack residuals are off
+by, of which feasibility is the largest."""
 
 
-class Steps(NamedTuple):
-    """The programs between differentiating and solving."""
+class Programs(NamedTuple):
+    """What runs between solving linear systems, in this order."""
 
     assemble: Callable[[], None]
-    correct: Callable[[], None]
-    direct: Callable[[], None]
-    leave: Callable[[], None]
-    refine: Callable[[], None]
-    move: Callable[[], None]
+    """Residuals, errors, the matrix, the predictor's right-hand side."""
+    predicted: Callable[[], None]
+    """What the corrector aims at, and its right-hand side."""
+    corrected: Callable[[], None]
+    """The corrector's direction."""
+    residual: Callable[[], None]
+    """What that leaves of Newton's equations, as another right-hand side."""
+    refined: Callable[[], None]
+    """The direction with that taken care of."""
+    step: Callable[[], None]
+    """The lengths of the steps, and the next iterate."""
 
 
 class Formulas:
     """The formulas of `Newton.step`, cut where a linear system is solved."""
 
-    def __init__(self, shared: Shared, elastic: bool) -> None:
+    def __init__(self, shared: SharedPrograms, elastic: bool) -> None:
         self._newton, self._model, self._layout = shared.newton, shared.newton.model, shared.layout
-        self._numbers = shared.newton.settings
-        self._linear = Linear(shared, shared.layout)
+        self._settings = shared.newton.settings
+        self._linear = CondensedColumns(shared, shared.layout)
         self._elastic = elastic
         self.assemble = self._assemble()
-        self.correct = self._correct()
-        self.direct = self._direct()
-        self.leave, self.refine = self._leave(), self._refine()
-        self.move = self._move()
+        self.predicted, self.corrected = self._predicted(), self._corrected()
+        self.residual, self.refined = self._residual(), self._refined()
+        self.step = self._step()
 
-    def on(self, vectors: Memory) -> Steps:
+    def on(self, vectors: Workspace) -> Programs:
         """The programs, ready to run there."""
-        return Steps(*(getattr(self, name).on(vectors) for name in Steps._fields))
+        return Programs(*(getattr(self, name).on(vectors) for name in Programs._fields))
 
     # ---- columns that several programs read ------------------------------------------------------------
 
-    def _state(self, pen: Pen) -> list[Column]:
-        return [pen.block(name) for name in STATE]
+    def _iterate(self, build: ProgramBuilder) -> list[Column]:
+        return [build.block(name) for name in ITERATE]
 
-    def _settings(self, pen: Pen, *names: str) -> list[Column]:
-        return [pen.block(name) for name in names]
+    def _parameters(self, build: ProgramBuilder, *names: str) -> list[Column]:
+        return [build.block(name) for name in names]
 
-    def _sum(self, pen: Pen, products: Column, others: Column) -> Column:
+    def _sum(self, build: ProgramBuilder, products: Column, others: Column) -> Column:
         """Of all products; those of elastic lanes apart, so that a row's digits do not depend on who is beside it."""
-        total = pen.total(products)
-        return pen.add(total, pen.total(others)) if self._elastic else total
+        total = build.total(products)
+        return build.add(total, build.total(others)) if self._elastic else total
 
     # ---- programs --------------------------------------------------------------------------------------
 
     def _assemble(self) -> Any:
         """Residuals, errors, the matrix, and the predictor's right-hand side."""
-        pen, newton, model = Pen(self._layout), self._newton, self._model
-        n, ne, ni, rows, nl = (
-            newton.n,
-            model.n_equalities,
-            model.n_inequalities,
-            newton.rows,
-            len(newton.below),
+        build = ProgramBuilder(self._layout)
+        limits = self._residuals(build)
+        self._errors(build, *self._complementarity(build))
+        ratio = build.block("ratio")
+        proximal, regularisation, shift = self._parameters(
+            build, "proximal weight", "regularisation", "shift"
         )
-        y, nu, s, z, a, b, t = self._state(pen)
-        elastic, stiffest, shift, regularisation, near = self._settings(
-            pen, "elastic", "stiffest", "shift", "regularisation", "pull"
-        )
-        c, h, low, high = (pen.block(name) for name in ("c", "h", "low", "high"))
-        # The constraints themselves, then what is left of them with their slacks.
-        base = pen.block("base", rows)
-        pen.copy(h, base[:ni])
-        pen.sub(low[newton.below], y[newton.below], base[ni : ni + nl])
-        pen.sub(y[newton.above], high[newton.above], base[ni + nl : ni + nl + len(newton.above)])
-        pen.copy(np.broadcast_to(pen.constant(-1.0), newton.padding), base[rows - newton.padding :])
-        off = pen.add(base, s, pen.block("off", rows))
-        balance = pen.copy(c, pen.block("balance", ne))
+        corner = self._linear.matrix(build, build.add(regularisation, build.add(shift, proximal)))
         if self._elastic:
-            pen.sub(off[:ni], t, off[:ni])
-            pen.add(pen.sub(c, a), b, balance)
-        slope = pen.copy(pen.block("slope"), pen.block("whole slope", n))
-        away = pen.sub(y, pen.block("first guess"))
-        pen.accumulate(slope, near, away)
-        held = z[ni : ni + nl], z[ni + nl : ni + nl + len(newton.above)]
-        pen.sub(slope[newton.below], held[0], slope[newton.below])
-        pen.add(slope[newton.above], held[1], slope[newton.above])
-        give = pen.do("FMAX", s, pen.div(z, stiffest), pen.block("give", rows))
-        pairs = pen.copy(pen.constant(float(rows)), pen.block("pairs", 1))
-        products, others = pen.mul(s, z), pen.new(0)
-        if self._elastic:
-            # What is left between the multipliers of a broken constraint and their price; one for who breaks none.
-            beyond = pen.sub(1.0, pen.mul(elastic, z[:ni]), pen.block("1 - z", ni))
-            above = pen.sub(1.0, pen.mul(elastic, nu), pen.block("1 - nu", ne))
-            below = pen.add(1.0, pen.mul(elastic, nu), pen.block("1 + nu", ne))
-            pen.accumulate(give[:ni], z[:ni], pen.div(t, beyond))
-            pen.accumulate(pairs, elastic, float(ni + 2 * ne))
-            others = np.concatenate([pen.mul(t, beyond), pen.mul(a, above), pen.mul(b, below)])
-        ratio = pen.div(z, give, pen.block("ratio", rows))
-        pen.div(self._sum(pen, products, others), pairs, pen.block("mu"))
-        multipliers = pen.do("FABS", np.concatenate([nu, z]))
-        average = pen.div(pen.total(multipliers), float(ne + rows))
-        usual = self._numbers.usual_multiplier
-        weight = pen.mul(pen.do("FMAX", average, usual), 1.0 / usual)
-        pen.div(pen.largest(pen.do("FABS", slope)), weight, pen.block("stationarity"))
-        missing = pen.do("FABS", np.concatenate([balance, off]))
-        pen.copy(pen.largest(missing), pen.block("feasibility"))
-        pen.copy(pen.total(missing), pen.block("off by"))
-        pen.div(pen.largest(np.concatenate([products, others])), weight, pen.block("complementarity"))
-        pen.copy(
-            pen.total(np.concatenate([a, b, t])) if self._elastic else pen.constant(0.0), pen.block("broken")
-        )
-        corner = self._linear.matrix(pen, pen.add(regularisation, pen.add(shift, near)))
-        if self._elastic:
-            give = pen.add(pen.div(a, pen.block("1 - nu")), pen.div(b, pen.block("1 + nu")))
-            pen.sub(corner, give, corner)
-        right = self._linear.right_hand(pen, slope, pen.mul(ratio, base, pen.block("pull 1", rows)), 1)
-        pen.do("NEG", c, None, right[self._linear.of_nu])
-        return pen.program()
+            _, _, _, _, a, b, _ = self._iterate(build)
+            elastic_corner = build.add(
+                build.div(a, build.block("1 - nu")), build.div(b, build.block("1 + nu"))
+            )
+            build.sub(corner, elastic_corner, corner)
+        offset = build.mul(ratio, limits, build.block("dz offset 1", self._newton.n_slacks))
+        right = self._linear.right_hand(build, build.block("full gradient"), offset, 1)
+        build.apply("NEG", build.block("c"), None, right[self._linear.of_nu])
+        return build.program()
 
-    def _change(self, pen: Pen, number: int, aims: list[Column] | None) -> dict[str, Column]:
-        """The direction that belongs to a solution; `aims` are what `s z`, `t (1 - z)`, `a (1 - nu)`, `b (1 + nu)` are
-        to become, nothing for the predictor."""
-        ni, rows = self._model.n_inequalities, self._newton.rows
-        _, _, _, _, a, b, t = self._state(pen)
-        dy, dnu = self._linear.solution(pen, number)
-        along = self._linear.along(pen, dy)
-        dz = pen.fma(pen.block("ratio"), along, pen.block(f"pull {number}"))
-        ds = pen.do("NEG", pen.add(pen.block("off"), along))
+    def _residuals(self, build: ProgramBuilder) -> Column:
+        """The limits `c(y)`, which are returned, and the residuals of slacks, equalities and gradient."""
+        newton, ne, ni = self._newton, self._model.n_equalities, self._model.n_inequalities
+        slacks, nl, nu = newton.n_slacks, len(newton.below), len(newton.above)
+        y, _, s, z, a, b, t = self._iterate(build)
+        (proximal,) = self._parameters(build, "proximal weight")
+        c, h, low, high = (build.block(name) for name in ("c", "h", "low", "high"))
+        limits = build.block("limits", slacks)
+        build.copy(h, limits[:ni])
+        build.sub(low[newton.below], y[newton.below], limits[ni : ni + nl])
+        build.sub(y[newton.above], high[newton.above], limits[ni + nl : ni + nl + nu])
+        build.copy(np.broadcast_to(build.constant(-1.0), newton.padding), limits[slacks - newton.padding :])
+        slack_residual = build.add(limits, s, build.block("slack residual", slacks))
+        equality_residual = build.copy(c, build.block("equality residual", ne))
+        if self._elastic:
+            build.sub(slack_residual[:ni], t, slack_residual[:ni])
+            build.add(build.sub(c, a), b, equality_residual)
+        gradient = build.copy(build.block("gradient"), build.block("full gradient", newton.n))
+        away = build.sub(y, build.block("first guess"))
+        build.accumulate(gradient, proximal, away)
+        build.sub(gradient[newton.below], z[ni : ni + nl], gradient[newton.below])
+        build.add(gradient[newton.above], z[ni + nl : ni + nl + nu], gradient[newton.above])
+        return limits
+
+    def _complementarity(self, build: ProgramBuilder) -> tuple[Column, Column]:
+        """`mu` and the ratio; the products `s z` and those of elastic variables are returned."""
+        ne, ni, slacks = self._model.n_equalities, self._model.n_inequalities, self._newton.n_slacks
+        _, nu, s, z, a, b, t = self._iterate(build)
+        elastic, largest_ratio = self._parameters(build, "elastic", "largest ratio")
+        effective = build.apply(
+            "FMAX", s, build.div(z, largest_ratio), build.block("effective slack", slacks)
+        )
+        pairs = build.copy(build.constant(float(slacks)), build.block("pairs", 1))
+        products, others = build.mul(s, z), build.temporary(0)
+        if self._elastic:
+            # What is left between multipliers and their penalty; one for lanes that are not elastic.
+            beyond = build.sub(1.0, build.mul(elastic, z[:ni]), build.block("1 - z", ni))
+            above = build.sub(1.0, build.mul(elastic, nu), build.block("1 - nu", ne))
+            below = build.add(1.0, build.mul(elastic, nu), build.block("1 + nu", ne))
+            build.accumulate(effective[:ni], z[:ni], build.div(t, beyond))
+            build.accumulate(pairs, elastic, float(ni + 2 * ne))
+            others = np.concatenate([build.mul(t, beyond), build.mul(a, above), build.mul(b, below)])
+        build.div(z, effective, build.block("ratio", slacks))
+        build.div(self._sum(build, products, others), pairs, build.block("mu"))
+        return products, others
+
+    def _errors(self, build: ProgramBuilder, products: Column, others: Column) -> None:
+        """As `Newton.scaled_errors`, and the two sums of `INFO`."""
+        _, nu, _, z, a, b, t = self._iterate(build)
+        residuals = build.block("equality residual"), build.block("slack residual")
+        multipliers = build.apply("FABS", np.concatenate([nu, z]))
+        average = build.div(build.total(multipliers), float(len(nu) + len(z)))
+        usual = self._settings.usual_multiplier
+        weight = build.mul(build.apply("FMAX", average, usual), 1.0 / usual)
+        gradient = build.apply("FABS", build.block("full gradient"))
+        build.div(build.largest(gradient), weight, build.block("stationarity"))
+        off = build.apply("FABS", np.concatenate(residuals))
+        build.copy(build.largest(off), build.block("feasibility"))
+        build.copy(build.total(off), build.block("residual sum"))
+        build.div(build.largest(np.concatenate([products, others])), weight, build.block("complementarity"))
+        violations = build.total(np.concatenate([a, b, t])) if self._elastic else build.constant(0.0)
+        build.copy(violations, build.block("elastic sum"))
+
+    def _direction(
+        self, build: ProgramBuilder, number: int, targets: list[Column] | None
+    ) -> dict[str, Column]:
+        """The direction that belongs to a solution; `targets` are what `s z`, `t (1 - z)`, `a (1 - nu)`, `b (1 + nu)`
+        are to become, nothing for the predictor."""
+        ni, rows = self._model.n_inequalities, self._newton.n_slacks
+        _, _, _, _, a, b, t = self._iterate(build)
+        dy, dnu = self._linear.solution(build, number)
+        along = self._linear.along(build, dy)
+        dz = build.fma(build.block("ratio"), along, build.block(f"dz offset {number}"))
+        ds = build.apply("NEG", build.add(build.block("slack residual"), along))
         if not self._elastic:
             return {"y": dy, "nu": dnu, "s": ds, "z": dz}
-        beyond, above, below = self._room(pen)
-        moved_t, moved_a, moved_b = pen.mul(t, dz[:ni]), pen.mul(a, dnu), pen.mul(b, dnu)
-        if aims is not None:
-            moved_t, moved_a = pen.add(moved_t, aims[1]), pen.add(moved_a, aims[2])
-            moved_b = pen.sub(moved_b, aims[3])
-        dt = pen.sub(pen.div(moved_t, beyond), t)
-        da = pen.sub(pen.div(moved_a, above), a)
-        db = pen.sub(pen.do("NEG", pen.div(moved_b, below)), b)
-        ds = np.concatenate([pen.add(ds[:ni], dt), ds[ni:rows]])
+        beyond, above, below = self._room(build)
+        moved_t, moved_a, moved_b = build.mul(t, dz[:ni]), build.mul(a, dnu), build.mul(b, dnu)
+        if targets is not None:
+            moved_t, moved_a = build.add(moved_t, targets[1]), build.add(moved_a, targets[2])
+            moved_b = build.sub(moved_b, targets[3])
+        dt = build.sub(build.div(moved_t, beyond), t)
+        da = build.sub(build.div(moved_a, above), a)
+        db = build.sub(build.apply("NEG", build.div(moved_b, below)), b)
+        ds = np.concatenate([build.add(ds[:ni], dt), ds[ni:rows]])
         return {"y": dy, "nu": dnu, "s": ds, "z": dz, "a": da, "b": db, "t": dt}
 
-    def _reach(self, pen: Pen, d: dict[str, Column], keep: Any) -> tuple[Column, Column]:
-        """The longest steps, at most one, of outputs and slacks and of multipliers, that leave each `1 - keep`."""
+    def _steps(self, build: ProgramBuilder, d: dict[str, Column], fraction: Any) -> tuple[Column, Column]:
+        """The longest steps, at most one, of outputs and slacks and of multipliers, that leave each `1 - fraction`."""
         ni = self._model.n_inequalities
-        _, _, s, z, a, b, t = self._state(pen)
-        primal, dual = [pen.div(d["s"], s)], [pen.div(d["z"], z)]
+        _, _, s, z, a, b, t = self._iterate(build)
+        primal, dual = [build.div(d["s"], s)], [build.div(d["z"], z)]
         if self._elastic:
-            (elastic,) = self._settings(pen, "elastic")
-            plain = pen.sub(1.0, elastic)
+            (elastic,) = self._parameters(build, "elastic")
+            plain = build.sub(1.0, elastic)
             for name, part in (("a", a), ("b", b), ("t", t)):
-                primal.append(pen.div(d[name], pen.add(part, plain)))
-            back = pen.do("NEG", elastic)
+                primal.append(build.div(d[name], build.add(part, plain)))
+            back = build.apply("NEG", elastic)
             for step, change, room in zip(
-                (back, back, elastic), (d["z"][:ni], d["nu"], d["nu"]), self._room(pen), strict=True
+                (back, back, elastic), (d["z"][:ni], d["nu"], d["nu"]), self._room(build), strict=True
             ):
-                dual.append(pen.div(pen.mul(step, change), room))
+                dual.append(build.div(build.mul(step, change), room))
         steps = []
         for shares in (primal, dual):
-            most = pen.largest(pen.do("NEG", np.concatenate(shares)))
-            steps.append(pen.do("FMIN", pen.div(keep, pen.do("FMAX", most, 1e-30)), 1.0))
+            most = build.largest(build.apply("NEG", np.concatenate(shares)))
+            steps.append(build.apply("FMIN", build.div(fraction, build.apply("FMAX", most, 1e-30)), 1.0))
         return steps[0], steps[1]
 
-    def _room(self, pen: Pen) -> list[Column]:
-        """What is left between multipliers and the price of breaking a constraint."""
-        return [pen.block(name) for name in ("1 - z", "1 - nu", "1 + nu")]
+    def _room(self, build: ProgramBuilder) -> list[Column]:
+        """What is left between multipliers and the penalty of violating a constraint."""
+        return [build.block(name) for name in ("1 - z", "1 - nu", "1 + nu")]
 
-    def _correct(self) -> Any:
+    def _predicted(self) -> Any:
         """How far the predictor reaches decides what the corrector aims at."""
-        pen, ni, ne, rows = (
-            Pen(self._layout), self._model.n_inequalities, self._model.n_equalities, self._newton.rows
-        )  # fmt: skip
-        _, _, s, z, a, b, t = self._state(pen)
-        elastic, bold, barrier = self._settings(pen, "elastic", "bold", "barrier")
-        d = self._change(pen, 1, None)
-        primal, dual = self._reach(pen, d, 1.0)
+        build, rows = ProgramBuilder(self._layout), self._newton.n_slacks
+        ni, ne = self._model.n_inequalities, self._model.n_equalities
+        _, _, s, z, a, b, t = self._iterate(build)
+        elastic, full, barrier = self._parameters(build, "elastic", "full corrector", "barrier")
+        d = self._direction(build, 1, None)
+        primal, dual = self._steps(build, d, 1.0)
 
         def there(column: Column, step: Column, change: Column) -> Column:
-            return pen.fma(step, change, column)
+            return build.fma(step, change, column)
 
-        products, others = pen.mul(there(s, primal, d["s"]), there(z, dual, d["z"])), pen.new(0)
+        products, others = build.mul(there(s, primal, d["s"]), there(z, dual, d["z"])), build.temporary(0)
         if self._elastic:
-            away = pen.mul(dual, elastic)
-            back = pen.do("NEG", away)
-            beyond, above, below = self._room(pen)
+            away = build.mul(dual, elastic)
+            back = build.apply("NEG", away)
+            beyond, above, below = self._room(build)
             others = np.concatenate([
-                pen.mul(there(t, primal, d["t"]), there(beyond, back, d["z"][:ni])),
-                pen.mul(there(a, primal, d["a"]), there(above, back, d["nu"])),
-                pen.mul(there(b, primal, d["b"]), there(below, away, d["nu"])),
+                build.mul(there(t, primal, d["t"]), there(beyond, back, d["z"][:ni])),
+                build.mul(there(a, primal, d["a"]), there(above, back, d["nu"])),
+                build.mul(there(b, primal, d["b"]), there(below, away, d["nu"])),
             ])  # fmt: skip
-        ahead = pen.div(self._sum(pen, products, others), pen.block("pairs"))
-        mu, part = pen.block("mu"), pen.do("FMIN", primal, dual)
-        share = pen.div(ahead, mu)
-        cube = pen.do("FMIN", pen.mul(pen.mul(share, share), share), 1.0)
-        careful = pen.mul(pen.mul(pen.sub(1.0, bold), pen.sub(1.0, part)), self._numbers.centring)
-        target = pen.do("FMAX", pen.mul(pen.do("FMAX", careful, cube), mu), barrier)
-        second = pen.do("FMAX", pen.mul(part, part), bold)
-        minus = pen.do("NEG", second)
-        aim = pen.fma(minus, pen.mul(d["s"], d["z"]), target, pen.block("aim s", rows))
-        base, c = pen.add(pen.block("base"), pen.div(aim, z)), pen.block("c")
+        affine_mu = build.div(self._sum(build, products, others), build.block("pairs"))
+        mu, affine_step = build.block("mu"), build.apply("FMIN", primal, dual)
+        share = build.div(affine_mu, mu)
+        cube = build.apply("FMIN", build.mul(build.mul(share, share), share), 1.0)
+        short = build.mul(build.sub(1.0, full), build.sub(1.0, affine_step))
+        safeguarded = build.mul(short, self._settings.least_centring)
+        target = build.apply("FMAX", build.mul(build.apply("FMAX", safeguarded, cube), mu), barrier)
+        second = build.apply("FMAX", build.mul(affine_step, affine_step), full)
+        minus = build.apply("NEG", second)
+        target_s = build.fma(minus, build.mul(d["s"], d["z"]), target, build.block("target s", rows))
+        limits, c = build.add(build.block("limits"), build.div(target_s, z)), build.block("c")
         if self._elastic:
-            price = pen.mul(elastic, target)
-            aims = [
-                pen.fma(second, pen.mul(d["t"], d["z"][:ni]), price, pen.block("aim t", ni)),
-                pen.fma(second, pen.mul(d["a"], d["nu"]), price, pen.block("aim a", ne)),
-                pen.fma(minus, pen.mul(d["b"], d["nu"]), price, pen.block("aim b", ne)),
+            elastic_target = build.mul(elastic, target)
+            targets = [
+                build.fma(
+                    second, build.mul(d["t"], d["z"][:ni]), elastic_target, build.block("target t", ni)
+                ),
+                build.fma(second, build.mul(d["a"], d["nu"]), elastic_target, build.block("target a", ne)),
+                build.fma(minus, build.mul(d["b"], d["nu"]), elastic_target, build.block("target b", ne)),
             ]
-            base = np.concatenate([pen.sub(base[:ni], pen.div(aims[0], beyond)), base[ni:]])
-            c = pen.sub(c, pen.sub(pen.div(aims[1], above), pen.div(aims[2], below)))
-        pull = pen.mul(pen.block("ratio"), base, pen.block("pull 2", rows))
-        right = self._linear.right_hand(pen, pen.block("whole slope"), pull, 2)
-        pen.do("NEG", c, None, right[self._linear.of_nu])
-        return pen.program()
+            limits = np.concatenate([build.sub(limits[:ni], build.div(targets[0], beyond)), limits[ni:]])
+            c = build.sub(c, build.sub(build.div(targets[1], above), build.div(targets[2], below)))
+        offset = build.mul(build.block("ratio"), limits, build.block("dz offset 2", rows))
+        right = self._linear.right_hand(build, build.block("full gradient"), offset, 2)
+        build.apply("NEG", c, None, right[self._linear.of_nu])
+        return build.program()
 
-    def _aims(self, pen: Pen) -> list[Column]:
-        return [pen.block(f"aim {name}") for name in (("s", "t", "a", "b") if self._elastic else "s")]
+    def _targets(self, build: ProgramBuilder) -> list[Column]:
+        return [build.block(f"target {name}") for name in (("s", "t", "a", "b") if self._elastic else "s")]
 
-    def _direct(self) -> Any:
+    def _corrected(self) -> Any:
         """The corrector's direction."""
-        pen = Pen(self._layout)
-        for name, column in self._change(pen, 2, self._aims(pen)).items():
-            pen.copy(column, pen.block(f"d{name}", len(column)))
-        return pen.program()
+        build = ProgramBuilder(self._layout)
+        for name, column in self._direction(build, 2, self._targets(build)).items():
+            build.copy(column, build.block(f"d{name}", len(column)))
+        return build.program()
 
-    def _leave(self) -> Any:
+    def _residual(self) -> Any:
         """What is left of Newton's equations after that direction, as another right-hand side."""
-        pen, ni = Pen(self._layout), self._model.n_inequalities
-        _, _, s, z, _, _, _ = self._state(pen)
-        dy, dnu, ds, dz = (pen.block(f"d{name}") for name in ("y", "nu", "s", "z"))
-        slope = pen.copy(pen.block("whole slope"))
-        rows, columns = self._linear.places["H"]
-        pen.multiply(rows, columns, pen.block("H"), dy, slope)
-        pen.accumulate(slope, pen.add(pen.block("shift"), pen.block("pull")), dy)
-        rows, columns = self._linear.places["J"]
-        pen.multiply(columns, rows, pen.block("J"), dnu, slope)
-        self._linear.add_pull(pen, dz, slope)
-        balance = pen.copy(pen.block("balance"))
-        pen.multiply(rows, columns, pen.block("J"), dy, balance)
-        balance = pen.fma(-self._numbers.dual_regularisation, dnu, balance)
-        left = pen.add(
-            pen.add(pen.block("off"), ds), self._linear.along(pen, dy), pen.block("left", self._newton.rows)
-        )
+        build, ni = ProgramBuilder(self._layout), self._model.n_inequalities
+        _, _, s, z, _, _, _ = self._iterate(build)
+        dy, dnu, ds, dz = (build.block(f"d{name}") for name in ("y", "nu", "s", "z"))
+        gradient = build.copy(build.block("full gradient"))
+        rows, columns = self._linear.pattern["H"]
+        build.add_product(rows, columns, build.block("H"), dy, gradient)
+        build.accumulate(gradient, build.add(build.block("shift"), build.block("proximal weight")), dy)
+        rows, columns = self._linear.pattern["J"]
+        build.add_product(columns, rows, build.block("J"), dnu, gradient)
+        self._linear.add_transposed_times(build, dz, gradient)
+        equality_residual = build.copy(build.block("equality residual"))
+        build.add_product(rows, columns, build.block("J"), dy, equality_residual)
+        equality_residual = build.fma(-self._settings.dual_regularisation, dnu, equality_residual)
+        slacks = self._newton.n_slacks
+        moved = build.add(build.block("slack residual"), ds)
+        left = build.block("refined slack residual", slacks)
+        slack_residual = build.add(moved, self._linear.along(build, dy), left)
         if self._elastic:
-            balance = pen.add(pen.sub(balance, pen.block("da")), pen.block("db"))
-            pen.sub(left[:ni], pen.block("dt"), left[:ni])
-        product = pen.fma(s, dz, pen.fma(z, ds, pen.mul(s, z)))
-        gap = pen.div(pen.sub(product, pen.block("aim s")), pen.block("give"))
-        pull = pen.sub(pen.mul(pen.block("ratio"), left), gap, pen.block("pull 3", self._newton.rows))
-        right = self._linear.right_hand(pen, slope, pull, 3)
-        pen.do("NEG", balance, None, right[self._linear.of_nu])
-        return pen.program()
+            equality_residual = build.add(build.sub(equality_residual, build.block("da")), build.block("db"))
+            build.sub(slack_residual[:ni], build.block("dt"), slack_residual[:ni])
+        product = build.fma(s, dz, build.fma(z, ds, build.mul(s, z)))
+        gap = build.div(build.sub(product, build.block("target s")), build.block("effective slack"))
+        offset = build.block("dz offset 3", slacks)
+        build.sub(build.mul(build.block("ratio"), slack_residual), gap, offset)
+        right = self._linear.right_hand(build, gradient, offset, 3)
+        build.apply("NEG", equality_residual, None, right[self._linear.of_nu])
+        return build.program()
 
-    def _refine(self) -> Any:
+    def _refined(self) -> Any:
         """The direction with that taken care of, for lanes that ask for it."""
-        pen, ni = Pen(self._layout), self._model.n_inequalities
-        wanted = pen.do("LT", pen.block("mu"), pen.block("refined below"))
-        dy, dnu = self._linear.solution(pen, 3)
-        along = self._linear.along(pen, dy)
-        dz = pen.fma(pen.block("ratio"), along, pen.block("pull 3"))
-        ds = pen.do("NEG", pen.add(pen.block("left"), along))
+        build, ni = ProgramBuilder(self._layout), self._model.n_inequalities
+        wanted = build.apply("LT", build.block("mu"), build.block("refine below"))
+        dy, dnu = self._linear.solution(build, 3)
+        along = self._linear.along(build, dy)
+        dz = build.fma(build.block("ratio"), along, build.block("dz offset 3"))
+        ds = build.apply("NEG", build.add(build.block("refined slack residual"), along))
         more = {"y": dy, "nu": dnu, "s": ds, "z": dz}
         if self._elastic:
-            _, _, _, _, a, b, t = self._state(pen)
-            beyond, above, below = self._room(pen)
+            _, _, _, _, a, b, t = self._iterate(build)
+            beyond, above, below = self._room(build)
             more |= {
-                "a": pen.div(pen.mul(a, dnu), above),
-                "b": pen.do("NEG", pen.div(pen.mul(b, dnu), below)),
+                "a": build.div(build.mul(a, dnu), above),
+                "b": build.apply("NEG", build.div(build.mul(b, dnu), below)),
             }
-            more["t"] = pen.div(pen.mul(t, dz[:ni]), beyond)
-            more["s"] = np.concatenate([pen.add(ds[:ni], more["t"]), ds[ni:]])
+            more["t"] = build.div(build.mul(t, dz[:ni]), beyond)
+            more["s"] = np.concatenate([build.add(ds[:ni], more["t"]), ds[ni:]])
         for name, change in more.items():
             if len(change):
-                direction = pen.block(f"d{name}")
-                pen.add(
-                    direction, pen.do("IF_ELSE_ZERO", np.broadcast_to(wanted, len(change)), change), direction
-                )
-        return pen.program()
+                direction = build.block(f"d{name}")
+                taken = build.apply("IF_ELSE_ZERO", np.broadcast_to(wanted, len(change)), change)
+                build.add(direction, taken, direction)
+        return build.program()
 
-    def _move(self) -> Any:
+    def _step(self) -> Any:
         """The steps, and where they lead."""
-        pen = Pen(self._layout)
-        names = STATE if self._elastic else STATE[:4]
-        d = {name: pen.block(f"d{name}") for name in names}
-        keep = pen.do("FMAX", pen.sub(1.0, pen.block("mu")), self._numbers.furthest)
-        primal, dual = self._reach(pen, d, keep)
-        pen.copy(primal, pen.block("primal step"))
-        pen.copy(dual, pen.block("dual step"))
+        build = ProgramBuilder(self._layout)
+        names = ITERATE if self._elastic else ITERATE[:4]
+        d = {name: build.block(f"d{name}") for name in names}
+        fraction = build.apply("FMAX", build.sub(1.0, build.block("mu")), self._settings.boundary_fraction)
+        primal, dual = self._steps(build, d, fraction)
+        build.copy(primal, build.block("primal step"))
+        build.copy(dual, build.block("dual step"))
         for name in names:
             step = dual if name in ("nu", "z") else primal
-            pen.fma(step, d[name], pen.block(name), pen.block(f"new {name}"))
-        return pen.program()
+            build.fma(step, d[name], build.block(name), build.block(f"new {name}"))
+        return build.program()

@@ -1,4 +1,4 @@
-"""The linear algebra of an iteration, as formulas for lanes: the condensed matrix and what is multiplied by its parts.
+"""The linear algebra of an iteration as columns for lanes: the condensed matrix and what is multiplied by its parts.
 
 `[H + A' diag(ratio) A + diagonal, J'; J, -E]`, with `A` the inequalities and bounds, in the order of `Newton`.
 """
@@ -9,92 +9,92 @@ from typing import Any
 
 import numpy as np
 
-from feasibly.solve.lanes.pen import Column, Pen
+from feasibly.solve.lanes.builder import Column, ProgramBuilder
 from feasibly.solve.lanes.program import Layout
-from feasibly.solve.lanes.shared import Shared
+from feasibly.solve.lanes.shared import SharedPrograms
 
 
-class Linear:
+class CondensedColumns:
     """Formulas of one model; `layout` has the blocks of `shared`, and may have more."""
 
-    def __init__(self, shared: Shared, layout: Layout) -> None:
+    def __init__(self, shared: SharedPrograms, layout: Layout) -> None:
         self._newton, self._model, self.layout = shared.newton, shared.newton.model, layout
-        self._numbers = shared.newton.settings
-        self.entry, self.places = shared.entry, shared.places
+        self._settings = shared.newton.settings
+        self.entry, self.pattern = shared.entry, shared.pattern
         self.of_y, self.of_nu = shared.of_y, shared.of_nu
 
-    def add_limits(self, pen: Pen, dy: Column, onto: Column) -> None:
-        """Add the Jacobian of all rows times `dy`."""
+    def add_jacobian_times(self, build: ProgramBuilder, dy: Column, onto: Column) -> None:
+        """Add `A dy`."""
         newton, ni, nl = self._newton, self._model.n_inequalities, len(self._newton.below)
-        pen.multiply(*self.places["A"], pen.block("A"), dy, onto)
+        build.add_product(*self.pattern["A"], build.block("A"), dy, onto)
         below, above = onto[ni : ni + nl], onto[ni + nl : ni + nl + len(newton.above)]
-        pen.sub(below, dy[newton.below], below)
-        pen.add(above, dy[newton.above], above)
+        build.sub(below, dy[newton.below], below)
+        build.add(above, dy[newton.above], above)
 
-    def add_pull(self, pen: Pen, pull: Column, onto: Column) -> None:
-        """Add the same transposed, times a column of the rows."""
+    def add_transposed_times(self, build: ProgramBuilder, z: Column, onto: Column) -> None:
+        """Add `A' z`."""
         newton, ni, nl = self._newton, self._model.n_inequalities, len(self._newton.below)
-        rows, columns = self.places["A"]
-        pen.multiply(columns, rows, pen.block("A"), pull, onto)
+        rows, columns = self.pattern["A"]
+        build.add_product(columns, rows, build.block("A"), z, onto)
         below, above = onto[newton.below], onto[newton.above]
-        pen.sub(below, pull[ni : ni + nl], below)
-        pen.add(above, pull[ni + nl : ni + nl + len(newton.above)], above)
+        build.sub(below, z[ni : ni + nl], below)
+        build.add(above, z[ni + nl : ni + nl + len(newton.above)], above)
 
-    def along(self, pen: Pen, dy: Column) -> Column:
-        """The Jacobian of all rows times `dy`."""
-        along = pen.copy(np.broadcast_to(pen.constant(0.0), self._newton.rows))
-        self.add_limits(pen, dy, along)
+    def along(self, build: ProgramBuilder, dy: Column) -> Column:
+        """`A dy`."""
+        along = build.copy(np.broadcast_to(build.constant(0.0), self._newton.n_slacks))
+        self.add_jacobian_times(build, dy, along)
         return along
 
-    def solution(self, pen: Pen, number: int) -> tuple[Column, Column]:
-        """What a right-hand side was replaced by: `dy` and `dnu`."""
-        found = pen.block(f"right {number}")
+    def solution(self, build: ProgramBuilder, number: int) -> tuple[Column, Column]:
+        """What replaced a right-hand side: `dy` and `dnu`."""
+        found = build.block(f"right {number}")
         return found[self.of_y], found[self.of_nu]
 
-    def right_hand(self, pen: Pen, slope: Column, pull: Column, number: int) -> Column:
-        """The right-hand side's first part, `-(slope + A' pull)`; the whole of it is returned."""
-        right = pen.block(f"right {number}")
-        total = pen.copy(slope)
-        self.add_pull(pen, pull, total)
-        pen.do("NEG", total, None, right[self.of_y])
+    def right_hand(self, build: ProgramBuilder, gradient: Column, offset: Column, number: int) -> Column:
+        """The right-hand side's first part, `-(gradient + A' offset)`; the whole of it is returned."""
+        right = build.block(f"right {number}")
+        total = build.copy(gradient)
+        self.add_transposed_times(build, offset, total)
+        build.apply("NEG", total, None, right[self.of_y])
         return right
 
-    def matrix(self, pen: Pen, diagonal: Column) -> Column:
-        """Write the matrix, `diagonal` added to the outputs' own; the places of its lower corner are returned."""
+    def matrix(self, build: ProgramBuilder, diagonal: Column) -> Column:
+        """Write the matrix, `diagonal` added to the outputs' own; the diagonal of its lower corner is returned."""
         newton, model, ni = self._newton, self._model, self._model.n_inequalities
         n, ne, nl = newton.n, model.n_equalities, len(newton.below)
-        values = pen.block("values")
+        values = build.block("values")
 
         def at(rows: Any, columns: Any) -> Column:
             pairs = zip(np.minimum(rows, columns).tolist(), np.maximum(rows, columns).tolist(), strict=True)
             return values[np.array([self.entry[pair] for pair in pairs], dtype=np.int64)]
 
-        pen.copy(np.broadcast_to(pen.constant(0.0), len(values)), values)
-        rows, columns = self.places["H"]
+        build.copy(np.broadcast_to(build.constant(0.0), len(values)), values)
+        rows, columns = self.pattern["H"]
         upper = rows <= columns
-        pen.copy(pen.block("H")[upper], at(rows[upper], columns[upper]))
+        build.copy(build.block("H")[upper], at(rows[upper], columns[upper]))
         every = np.arange(n)
         own = at(every, every)
-        pen.add(own, diagonal, own)
-        ratio = pen.block("ratio")
-        for places, part in (
+        build.add(own, diagonal, own)
+        ratio = build.block("ratio")
+        for bounded, part in (
             (newton.below, ratio[ni : ni + nl]),
             (newton.above, ratio[ni + nl : ni + nl + len(newton.above)]),
         ):
-            pen.add(own[places], part, own[places])
+            build.add(own[bounded], part, own[bounded])
         # A' diag(ratio) A: for every inequality, each pair of its entries.
-        rows, columns = self.places["A"]
-        entry = pen.block("A")
-        weighted = pen.mul(entry, ratio[rows]) if len(rows) else entry
+        rows, columns = self.pattern["A"]
+        entry = build.block("A")
+        weighted = build.mul(entry, ratio[rows]) if len(rows) else entry
         first, second = _pairs(rows)
         order = _in_turn(columns[first] * n + columns[second])
         first, second = first[order], second[order]
         if len(first):
-            pen.accumulate(at(columns[first], columns[second]), weighted[first], entry[second])
-        rows, columns = self.places["J"]
-        pen.copy(pen.block("J"), at(columns, n + rows))
+            build.accumulate(at(columns[first], columns[second]), weighted[first], entry[second])
+        rows, columns = self.pattern["J"]
+        build.copy(build.block("J"), at(columns, n + rows))
         corner = at(n + np.arange(ne), n + np.arange(ne))
-        pen.copy(np.broadcast_to(pen.constant(-self._numbers.dual_regularisation), ne), corner)
+        build.copy(np.broadcast_to(build.constant(-self._settings.dual_regularisation), ne), corner)
         return corner
 
 

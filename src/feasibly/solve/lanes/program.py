@@ -1,20 +1,21 @@
 """CasADi's expressions as programs for lanes.
 
 A program is a list of runs: operations of one kind that do not wait for one another, so that nothing has to be decided
-between them. Inputs, constants and outputs have their own places in the memory and are read and written there.
+between them. Inputs, constants and outputs have their own slots of the workspace and are read and written there.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import casadi
 import numpy as np
 
-from feasibly.solve.lanes.machine import OPERATIONS, Memory, Places, machine
+from feasibly.solve.lanes.kernels import Slots, Workspace, kernels
+from feasibly.solve.lanes.operations import OPERATIONS
 
 _WINDOW = 1024
 """Operations among which runs are gathered: wider windows make longer runs of values that wait longer for their use."""
@@ -28,75 +29,65 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Operations on places of one memory."""
+    """Operations on slots of one workspace."""
 
-    words: Places
-    """Of each run its operation's code and how many there are, then of each a result's place and two arguments'."""
+    words: Slots
+    """Of each run its operation's code and how many there are, then of each a result's slot and two arguments'."""
     runs: int
     operations: int
 
-    def on(self, vectors: Memory) -> Callable[[], None]:
-        """What does it there, and no longer looks where that is."""
-        run, words, count, where = (
-            machine(vectors.shape[1]).run,
-            self.words.ctypes.data,
-            self.runs,
-            vectors.ctypes.data,
-        )
-        return lambda: run(words, count, where)
+    def on(self, vectors: Workspace) -> Callable[[], None]:
+        """What runs it on this workspace; the addresses are looked up once."""
+        run, count = kernels(vectors.shape[1]).run, self.runs
+        words, address = self.words.ctypes.data, vectors.ctypes.data
+        return lambda: run(words, count, address)
 
 
 class Layout:
-    """Who stands where in a memory: named blocks, constants, and what programs need between."""
+    """Which slots of a workspace are whose: named blocks, constants, and temporaries of programs."""
 
     def __init__(self) -> None:
         self.blocks: dict[str, slice] = {}
         self.constants: dict[float, int] = {}
         self.size = 0
-        self._work: list[int] = []
+        self._temporaries: list[int] = []
 
     def copy(self) -> Layout:
-        """Another that begins with the same: what was written for this one runs on a memory of that one too."""
+        """Another that begins with the same: programs of this one run on a workspace of that one too."""
         other = Layout()
         other.blocks, other.constants = dict(self.blocks), dict(self.constants)
-        other.size, other._work = self.size, list(self._work)
+        other.size, other._temporaries = self.size, list(self._temporaries)
         return other
 
     def add(self, name: str, size: int) -> slice:
-        """A block of this size; it stands where it stands if it is there already."""
+        """The slots of a block, which is made with this size if it is not there."""
         if name not in self.blocks:
             self.blocks[name] = slice(self.size, self.size + size)
             self.size += size
         return self.blocks[name]
 
     def constant(self, value: float) -> int:
-        """Where this number stands."""
+        """The slot of this number."""
         if value not in self.constants:
             self.constants[value] = self.size
             self.size += 1
         return self.constants[value]
 
-    def work(self, number: int) -> int:
-        """Where the `number`th value between stands; programs share them."""
-        while len(self._work) <= number:
-            self._work.append(self.size)
+    def temporary(self, number: int) -> int:
+        """The slot of the `number`th temporary value; programs share them."""
+        while len(self._temporaries) <= number:
+            self._temporaries.append(self.size)
             self.size += 1
-        return self._work[number]
+        return self._temporaries[number]
 
 
-def program(
-    layout: Layout,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    places: Mapping[str, Places] | None = None,
-) -> Program:
+def program(layout: Layout, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Program:
     """A program that writes expressions into blocks.
 
     Args:
-        layout: of the memory; blocks, constants and work are added to it.
+        layout: of the workspace; blocks, constants and temporaries are added to it.
         inputs: symbols by the name of the block they are read from.
         outputs: dense columns by the name of the block they are written to.
-        places: where in the memory the entries of an output go, for those that are no blocks of their own.
 
     Raises:
         UnsupportedError: an expression has an operation that lanes do not know.
@@ -105,13 +96,7 @@ def program(
         raise ValueError(f"a program cannot write what it reads: {sorted(both)}")
     function = casadi.Function("program", list(inputs.values()), list(outputs.values()))
     where_in = [layout.add(name, symbol.nnz()).start for name, symbol in inputs.items()]
-    where_out: list[Sequence[int] | Places] = []
-    for name, value in outputs.items():
-        if places is not None and name in places:
-            where_out.append(places[name])
-        else:
-            block = layout.add(name, value.nnz())
-            where_out.append(range(block.start, block.stop))
+    where_out = [layout.add(name, value.nnz()).start for name, value in outputs.items()]
     values = _values(function, layout, where_in, where_out)
     return _scheduled(values, layout)
 
@@ -120,8 +105,8 @@ def program(
 class _Values:
     """Operations in single-assignment form.
 
-    Arguments are operations (their number) or places (minus one minus the place). `homes` has the place a result goes
-    to, or -1 for one that is needed only in between.
+    Arguments are operations (their number) or slots (minus one minus the slot). `homes` has the slot a result goes to,
+    or -1 for a temporary one.
     """
 
     codes: list[int]
@@ -130,7 +115,7 @@ class _Values:
     homes: list[int]
 
 
-def _values(function: Any, layout: Layout, where_in: list[int], where_out: list[Any]) -> _Values:
+def _values(function: Any, layout: Layout, where_in: list[int], where_out: list[int]) -> _Values:
     codes: list[int] = []
     first: list[int] = []
     second: list[int] = []
@@ -145,14 +130,14 @@ def _values(function: Any, layout: Layout, where_in: list[int], where_out: list[
         elif code == casadi.OP_CONST:
             register[writes[0]] = -1 - layout.constant(function.instruction_constant(k))
         elif code == casadi.OP_OUTPUT:
-            place, value = int(where_out[writes[0]][writes[1]]), register[reads[0]]
+            slot, value = where_out[writes[0]] + writes[1], register[reads[0]]
             if value >= 0 and homes[value] < 0:
-                homes[value] = place
+                homes[value] = slot
             else:
                 codes.append(_ASSIGN)
                 first.append(value)
                 second.append(value)
-                homes.append(place)
+                homes.append(slot)
         elif code in OPERATIONS:
             a = register[reads[0]]
             b = register[reads[1]] if len(reads) > 1 else a
@@ -182,7 +167,7 @@ def _scheduled(values: _Values, layout: Layout) -> Program:
         level[k] = above if above > other else other
     order = np.lexsort((np.array(codes), np.array(level), np.arange(count) // _WINDOW)).tolist()
     last = _last_uses(values, order)
-    place = list(values.homes)
+    slot = list(values.homes)
     free: list[int] = []
     used = 0
     words: list[int] = []
@@ -193,17 +178,17 @@ def _scheduled(values: _Values, layout: Layout) -> Program:
         words += (code, len(members))
         for k in members:
             a, b = first[k], second[k]
-            at = -1 - a if a < 0 else place[a], -1 - b if b < 0 else place[b]
+            at = -1 - a if a < 0 else slot[a], -1 - b if b < 0 else slot[b]
             for value in {a, b}:
                 if value >= 0 and last[value] == k and values.homes[value] < 0:
-                    free.append(place[value])
-            if place[k] < 0:
+                    free.append(slot[value])
+            if slot[k] < 0:
                 if free:
-                    place[k] = free.pop()
+                    slot[k] = free.pop()
                 else:
-                    place[k] = layout.work(used)
+                    slot[k] = layout.temporary(used)
                     used += 1
-            words += (place[k], *at)
+            words += (slot[k], *at)
     return Program(np.array(words, dtype=np.int32), runs, count)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.point import Point
-from feasibly.solve.lanes.iteration import Iteration
-from feasibly.solve.lanes.linear import Linear
-from feasibly.solve.lanes.machine import memory
-from feasibly.solve.lanes.pen import Column, Pen
+from feasibly.solve.lanes.builder import Column, ProgramBuilder
+from feasibly.solve.lanes.iteration import LaneIteration
+from feasibly.solve.lanes.kernels import workspace
+from feasibly.solve.lanes.linear import CondensedColumns
 from feasibly.solve.lanes.program import Program, entries, program
 from feasibly.solve.records import Array
 
@@ -30,33 +30,33 @@ class Tangents:
         kept: which inequalities of the whole problem its model has.
     """
 
-    def __init__(self, iteration: Iteration, kept: Ints) -> None:
+    def __init__(self, iteration: LaneIteration, kept: Ints) -> None:
         shared = iteration.shared
         self._newton, self._model, self._settings = shared.newton, shared.newton.model, shared.newton.settings
         self._kept = kept
         layout = shared.layout.copy()
-        self._linear = linear = Linear(shared, layout)
-        n, ne, rows = self._newton.n, self._model.n_equalities, self._newton.rows
+        self._linear = linear = CondensedColumns(shared, layout)
+        n, ne, rows = self._newton.n, self._model.n_equalities, self._newton.n_slacks
         for name, size in (("y", n), ("nu", ne), ("z", rows)):
             layout.add(f"moved {name}", size)
-        for name, size in (("slope", n), ("balance", ne), ("room", rows)):
-            layout.add(f"left in {name}", size)
-        for name in ("ratio", "softness"):
+        for name, size in (("gradient", n), ("equality", ne), ("slack", rows)):
+            layout.add(f"residual of {name}", size)
+        for name in ("ratio", "slack over z"):
             layout.add(name, rows)
-        layout.add("left over", 1)
-        pen = Pen(layout)
-        linear.matrix(pen, pen.constant(self._settings.condensed_regularisation))
-        programs = pen.program(), self._input(), self._begin(), self._go_on(), self._measure()
-        self._memory = memory(layout.size, iteration.width)
-        for value, place in layout.constants.items():
-            self._memory[place] = value
-        for name, column in shared.fixed.items():
-            self._memory[layout.blocks[name]] = column[:, None]
-        self._blocks = {name: self._memory[place] for name, place in layout.blocks.items()}
+        layout.add("relative residual", 1)
+        build = ProgramBuilder(layout)
+        linear.matrix(build, build.constant(self._settings.condensed_regularisation))
+        programs = build.program(), self._input(), self._begin(), self._correct(), self._measure()
+        self._workspace = workspace(layout.size, iteration.width)
+        for value, slot in layout.constants.items():
+            self._workspace[slot] = value
+        for name, column in shared.constants.items():
+            self._workspace[layout.blocks[name]] = column[:, None]
+        self._blocks = {name: self._workspace[slots] for name, slots in layout.blocks.items()}
         self._blocks["weight"][:] = 1.0
-        self._differentiate = shared.differentiate.on(self._memory)
+        self._differentiate = shared.differentiate.on(self._workspace)
         self._assemble, self._move, self._start, self._add, self._look = (
-            part.on(self._memory) for part in programs
+            part.on(self._workspace) for part in programs
         )
         values, inverses, right = (self._blocks[name] for name in ("values", "inverses", "right 1"))
         self._factor = shared.factors.factor(values, inverses)
@@ -68,86 +68,88 @@ class Tangents:
     def _input(self) -> Program:
         """How the gradient, equalities and inequalities move along the direction at hand."""
         model, newton = self._model, self._newton
-        sizes = {"y": newton.n, "x": len(model.nominal), "nu": model.n_equalities, "z": newton.rows}
+        sizes = {"y": newton.n, "x": len(model.nominal), "nu": model.n_equalities, "z": newton.n_slacks}
         symbols = {name: casadi.SX.sym(name, size) for name, size in sizes.items()}
         along = casadi.SX.sym("along", len(model.nominal))
         y, x, nu, z = symbols.values()
-        moves = model.moves(y, x, nu, z[: model.n_inequalities, 0])
+        moves = model.input_jacobians(y, x, nu, z[: model.n_inequalities, 0])
         columns = (entries(casadi.densify(casadi.mtimes(part, along))) for part in moves)
-        outputs = dict(zip(("moves slope", "moves balance", "moves room"), columns, strict=True))
+        outputs = dict(zip(("input gradient", "input equality", "input slack"), columns, strict=True))
         return program(self._linear.layout, symbols | {"along": along}, outputs)
 
-    def _moved(self, pen: Pen) -> list[Column]:
-        return [pen.block(f"moved {name}") for name in ("y", "nu", "z")]
+    def _moved(self, build: ProgramBuilder) -> list[Column]:
+        return [build.block(f"moved {name}") for name in ("y", "nu", "z")]
 
-    def _left(self, pen: Pen) -> list[Column]:
-        return [pen.block(f"left in {name}") for name in ("slope", "balance", "room")]
+    def _residuals(self, build: ProgramBuilder) -> list[Column]:
+        return [build.block(f"residual of {name}") for name in ("gradient", "equality", "slack")]
 
-    def _given(self, pen: Pen) -> None:
+    def _begin_residuals(self, build: ProgramBuilder) -> None:
         """What is left where nothing has moved yet."""
         ni = self._model.n_inequalities
-        slope, balance, room = self._left(pen)
-        pen.copy(pen.block("moves slope"), slope)
-        pen.copy(pen.block("moves balance"), balance)
-        pen.copy(pen.block("moves room"), room[:ni])
-        pen.copy(np.broadcast_to(pen.constant(0.0), len(room) - ni), room[ni:])
+        gradient, equality, slack = self._residuals(build)
+        build.copy(build.block("input gradient"), gradient)
+        build.copy(build.block("input equality"), equality)
+        build.copy(build.block("input slack"), slack[:ni])
+        build.copy(np.broadcast_to(build.constant(0.0), len(slack) - ni), slack[ni:])
 
-    def _aim(self, pen: Pen) -> None:
+    def _right_hand(self, build: ProgramBuilder) -> None:
         """A right-hand side of what is left."""
-        slope, balance, room = self._left(pen)
-        right = self._linear.right_hand(pen, slope, pen.mul(pen.block("ratio"), room), 1)
-        pen.do("NEG", balance, None, right[self._linear.of_nu])
+        gradient, equality, slack = self._residuals(build)
+        right = self._linear.right_hand(build, gradient, build.mul(build.block("ratio"), slack), 1)
+        build.apply("NEG", equality, None, right[self._linear.of_nu])
 
     def _begin(self) -> Program:
-        pen = Pen(self._linear.layout)
-        for column in self._moved(pen):
-            pen.copy(np.broadcast_to(pen.constant(0.0), len(column)), column)
-        self._given(pen)
-        self._aim(pen)
-        return pen.program()
+        build = ProgramBuilder(self._linear.layout)
+        for column in self._moved(build):
+            build.copy(np.broadcast_to(build.constant(0.0), len(column)), column)
+        self._begin_residuals(build)
+        self._right_hand(build)
+        return build.program()
 
-    def _go_on(self) -> Program:
+    def _correct(self) -> Program:
         """Add what was solved for, and see what that leaves."""
-        pen, linear = Pen(self._linear.layout), self._linear
-        dy, dnu = linear.solution(pen, 1)
-        slope, balance, room = self._left(pen)
-        dz = pen.mul(pen.block("ratio"), pen.add(linear.along(pen, dy), room))
-        y, nu, z = self._moved(pen)
+        build, linear = ProgramBuilder(self._linear.layout), self._linear
+        dy, dnu = linear.solution(build, 1)
+        gradient, equality, slack = self._residuals(build)
+        dz = build.mul(build.block("ratio"), build.add(linear.along(build, dy), slack))
+        y, nu, z = self._moved(build)
         for column, change in ((y, dy), (nu, dnu), (z, dz)):
-            pen.add(column, change, column)
-        self._given(pen)
-        rows, columns = linear.places["H"]
-        pen.multiply(rows, columns, pen.block("H"), y, slope)
-        rows, columns = linear.places["J"]
-        pen.multiply(columns, rows, pen.block("J"), nu, slope)
-        linear.add_pull(pen, z, slope)
-        pen.multiply(rows, columns, pen.block("J"), y, balance)
-        linear.add_limits(pen, y, room)
-        pen.sub(room, pen.mul(pen.block("softness"), z), room)
-        self._aim(pen)
-        return pen.program()
+            build.add(column, change, column)
+        self._begin_residuals(build)
+        rows, columns = linear.pattern["H"]
+        build.add_product(rows, columns, build.block("H"), y, gradient)
+        rows, columns = linear.pattern["J"]
+        build.add_product(columns, rows, build.block("J"), nu, gradient)
+        linear.add_transposed_times(build, z, gradient)
+        build.add_product(rows, columns, build.block("J"), y, equality)
+        linear.add_jacobian_times(build, y, slack)
+        build.sub(slack, build.mul(build.block("slack over z"), z), slack)
+        self._right_hand(build)
+        return build.program()
 
     def _measure(self) -> Program:
         """The largest of what is left, as a share of what it is left of."""
-        pen, linear = Pen(self._linear.layout), self._linear
-        slope, balance, room = self._left(pen)
-        y, nu, _ = self._moved(pen)
+        build, linear = ProgramBuilder(self._linear.layout), self._linear
+        gradient, equality, slack = self._residuals(build)
+        y, nu, _ = self._moved(build)
 
         def largest(column: Column) -> Column:
-            return pen.largest(pen.do("FABS", column))
+            return build.largest(build.apply("FABS", column))
 
-        rows, columns = linear.places["J"]
-        priced = pen.copy(np.broadcast_to(pen.constant(0.0), len(y)))
-        pen.multiply(columns, rows, pen.block("J"), nu, priced)
-        reach = pen.add(largest(y), 1e-300)
-        against = pen.add(pen.fma(largest(pen.block("H")), reach, largest(priced)), 1e-300)
-        off = pen.div(largest(slope), against)
-        bounds = float(self._newton.rows - self._newton.padding > self._model.n_inequalities)
-        steepest = pen.do("FMAX", largest(pen.block("A")), bounds)
-        counts = pen.do("LT", np.broadcast_to(pen.constant(0.0), len(room)), pen.block("ratio"))
-        missing = pen.do("FMAX", largest(balance), largest(pen.do("IF_ELSE_ZERO", counts, room)))
-        pen.do("FMAX", off, pen.div(missing, pen.mul(steepest, reach)), pen.block("left over"))
-        return pen.program()
+        rows, columns = linear.pattern["J"]
+        priced = build.copy(np.broadcast_to(build.constant(0.0), len(y)))
+        build.add_product(columns, rows, build.block("J"), nu, priced)
+        reach = build.add(largest(y), 1e-300)
+        against = build.add(build.fma(largest(build.block("H")), reach, largest(priced)), 1e-300)
+        off = build.div(largest(gradient), against)
+        bounds = float(self._newton.n_slacks - self._newton.padding > self._model.n_inequalities)
+        steepest = build.apply("FMAX", largest(build.block("A")), bounds)
+        counts = build.apply("LT", np.broadcast_to(build.constant(0.0), len(slack)), build.block("ratio"))
+        missing = build.apply("FMAX", largest(equality), largest(build.apply("IF_ELSE_ZERO", counts, slack)))
+        build.apply(
+            "FMAX", off, build.div(missing, build.mul(steepest, reach)), build.block("relative residual")
+        )
+        return build.program()
 
     # ---- rows ------------------------------------------------------------------------------------------
 
@@ -162,14 +164,14 @@ class Tangents:
         others = np.delete(point.duals.inequality, self._kept, axis=1)
         sound: Mask = np.all(others <= 0.0, axis=1)
         columns = self._columns(x, point)
-        width = self._memory.shape[1]
+        width = self._workspace.shape[1]
         for first in range(0, count, width):
             rows = np.arange(first, min(first + width, count))
             for name, values in columns.items():
                 self._blocks[name][:, : len(rows)] = values[rows].T
             self._differentiate()
             if not tight:
-                self._loosen()
+                self._use_slacks()
             self._assemble()
             self._factor()
             for k, direction in enumerate(along.T):
@@ -181,16 +183,16 @@ class Tangents:
                     self._add()
                 self._look()
                 moved[rows[:, None], model.free, k] = self._blocks["moved y"][:, : len(rows)].T
-                left = self._blocks["left over"][0, : len(rows)]
-                sound[rows] &= left <= self._settings.condensed_sound  # NaN is not
+                left = self._blocks["relative residual"][0, : len(rows)]
+                sound[rows] &= left <= self._settings.condensed_residual  # NaN is not
         return moved, sound
 
-    def _loosen(self) -> None:
+    def _use_slacks(self) -> None:
         """Give inequalities the slack that they have where lanes stand."""
         ni, s = self._model.n_inequalities, self._settings
         z, slack = self._blocks["z"][:ni], np.maximum(-self._blocks["h"], s.slack_floor)
-        self._blocks["ratio"][:ni] = np.minimum(z / slack, s.condensed_stiffest)
-        self._blocks["softness"][:ni] = np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0)
+        self._blocks["ratio"][:ni] = np.minimum(z / slack, s.condensed_largest_ratio)
+        self._blocks["slack over z"][:ni] = np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0)
 
     def _columns(self, x: Array, point: Point) -> dict[str, Array]:
         """What lanes are given of each row, in scaled units."""
@@ -202,11 +204,11 @@ class Tangents:
         z = np.concatenate(
             [held, duals.lower[:, below] * unit, duals.upper[:, above] * unit, nothing], axis=1
         )
-        room = point.y[:, below] - model.lower[below], model.upper[above] - point.y[:, above]
-        slack = np.concatenate([np.zeros_like(held), *room, nothing + 1.0], axis=1)
+        bounds = point.y[:, below] - model.lower[below], model.upper[above] - point.y[:, above]
+        slack = np.concatenate([np.zeros_like(held), *bounds, nothing + 1.0], axis=1)
         slack = np.maximum(slack, s.slack_floor)
         return {
             "y": point.y[:, free], "x": x, "nu": duals.equality * (unit / model.equality_scale), "z": z,
-            "ratio": np.minimum(z / slack, s.condensed_stiffest),
-            "softness": np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0),
+            "ratio": np.minimum(z / slack, s.condensed_largest_ratio),
+            "slack over z": np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0),
         }  # fmt: skip

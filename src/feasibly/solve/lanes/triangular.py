@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from feasibly.solve.lanes.machine import WIDTHS, Memory, machine, memory
+from feasibly.solve.lanes.kernels import WIDTHS, Workspace, kernels, workspace
 from feasibly.solve.records import Array
 
 
@@ -25,9 +25,9 @@ class Triangles:
         self._lower, self._upper = (_off_diagonal(part) for part in (lower, upper))
         self._inverses = 1.0 / upper.diagonal()
         self._into, self._out = np.argsort(factors.perm_r), np.asarray(factors.perm_c)
-        self._made: dict[int, tuple[Memory, Callable[[], None]]] = {}
-        self._turn = threading.Lock()  # all of them work on one memory
-        machine(WIDTHS[0])  # whoever cannot compile finds out here
+        self._workspaces: dict[int, tuple[Workspace, Callable[[], None]]] = {}
+        self._turn = threading.Lock()  # all of them work on one workspace
+        kernels(WIDTHS[0])  # whoever cannot compile finds out here
 
     def solve(self, right: Array) -> Array:
         """`A^-1` times the columns of `right`, `(size, columns)`."""
@@ -46,14 +46,14 @@ class Triangles:
             first = some.stop
         return found
 
-    def _at(self, width: int) -> tuple[Memory, Callable[[], None]]:
-        """Memory for so many right-hand sides, and what solves for them there."""
-        if width not in self._made:
-            self._made[width] = self._make(width)
-        return self._made[width]
+    def _at(self, width: int) -> tuple[Workspace, Callable[[], None]]:
+        """Workspace for so many right-hand sides, and what solves for them there."""
+        if width not in self._workspaces:
+            self._workspaces[width] = self._make(width)
+        return self._workspaces[width]
 
-    def _make(self, width: int) -> tuple[Memory, Callable[[], None]]:
-        lanes, loops, size = memory(self._size, width), machine(width), self._size
+    def _make(self, width: int) -> tuple[Workspace, Callable[[], None]]:
+        lanes, loops, size = workspace(self._size, width), kernels(width), self._size
         (columns, rows, values), (others, above, upper) = (
             [part.ctypes.data for part in triangle] for triangle in (self._lower, self._upper)
         )

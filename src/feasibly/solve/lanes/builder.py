@@ -1,7 +1,7 @@
-"""Formulas of whole columns, written as programs for lanes.
+"""Formulas of whole columns, built into programs for lanes.
 
-A column is a list of places in the memory. What a `Pen` is told is kept as one run an operation, and columns that are
-needed only in between share their places once nobody reads them any more.
+A column is a list of slots of the workspace. What a `ProgramBuilder` is told is kept as one run an operation, and
+temporary columns share their slots once nobody reads them any more.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.solve.lanes.machine import CODES, MULTIPLY_ADD
+from feasibly.solve.lanes.operations import CODES, MULTIPLY_ADD
 from feasibly.solve.lanes.program import Layout, Program
 
 Column = NDArray[np.int64]
-"""Places; of columns in between, numbers that stand for places, counted from `_BETWEEN`."""
-_BETWEEN = 1 << 40
+"""Slots; of temporary columns, numbers that stand for slots, counted from `_TEMPORARY`."""
+_TEMPORARY = 1 << 40
 
 
-class Pen:
-    """Writes one program."""
+class ProgramBuilder:
+    """Builds one program."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._runs: list[tuple[int, Column, Column, Column]] = []
-        self._between: list[int] = []  # how many places each column in between has
-        self._next = _BETWEEN
+        self._temporaries: list[int] = []  # the size of each temporary column
+        self._next = _TEMPORARY
 
     # ---- columns ---------------------------------------------------------------------------------------
 
@@ -39,43 +39,43 @@ class Pen:
         """A number."""
         return np.array([self._layout.constant(value)])
 
-    def new(self, size: int) -> Column:
-        """A column in between."""
-        self._between.append(size)
+    def temporary(self, size: int) -> Column:
+        """A column that only this program needs."""
+        self._temporaries.append(size)
         self._next += size
         return np.arange(self._next - size, self._next)
 
     # ---- operations ------------------------------------------------------------------------------------
 
-    def do(self, name: str, first: Any, second: Any = None, into: Column | None = None) -> Column:
+    def apply(self, name: str, first: Any, second: Any = None, into: Column | None = None) -> Column:
         """An operation on columns, or on a column and a number."""
         a = self._column(first)
         b = a if second is None else self._column(second)
         size = _common(a, b)
-        into = self.new(size) if into is None else into
+        into = self.temporary(size) if into is None else into
         if size:
             self._runs.append((CODES[name], into, np.broadcast_to(a, size), np.broadcast_to(b, size)))
         return into
 
     def add(self, first: Any, second: Any, into: Column | None = None) -> Column:
         """`first + second`."""
-        return self.do("ADD", first, second, into)
+        return self.apply("ADD", first, second, into)
 
     def sub(self, first: Any, second: Any, into: Column | None = None) -> Column:
         """`first - second`."""
-        return self.do("SUB", first, second, into)
+        return self.apply("SUB", first, second, into)
 
     def mul(self, first: Any, second: Any, into: Column | None = None) -> Column:
         """`first * second`."""
-        return self.do("MUL", first, second, into)
+        return self.apply("MUL", first, second, into)
 
     def div(self, first: Any, second: Any, into: Column | None = None) -> Column:
         """`first / second`."""
-        return self.do("DIV", first, second, into)
+        return self.apply("DIV", first, second, into)
 
     def copy(self, column: Any, into: Column | None = None) -> Column:
         """The same values elsewhere."""
-        return self.do("ASSIGN", column, None, into)
+        return self.apply("ASSIGN", column, None, into)
 
     def fma(self, first: Any, second: Any, third: Any, into: Column | None = None) -> Column:
         """`first * second + third`."""
@@ -91,7 +91,7 @@ class Pen:
             a, b = (np.broadcast_to(self._column(part), len(into)) for part in (first, second))
             self._runs.append((MULTIPLY_ADD, into, a, b))
 
-    def multiply(self, rows: Any, columns: Any, values: Column, vector: Column, onto: Column) -> None:
+    def add_product(self, rows: Any, columns: Any, values: Column, vector: Column, onto: Column) -> None:
         """Add a sparse matrix times a column to another: what belongs to one row is added in turn, not at once."""
         rows, columns = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
         if not len(rows):
@@ -115,7 +115,7 @@ class Pen:
             return self.constant(0.0)
         while len(column) > 1:
             half = len(column) // 2
-            paired = self.do(name, column[:half], column[half : 2 * half])
+            paired = self.apply(name, column[:half], column[half : 2 * half])
             column = np.concatenate([paired, column[2 * half :]])
         return column
 
@@ -125,27 +125,27 @@ class Pen:
     # ---- the program -----------------------------------------------------------------------------------
 
     def program(self) -> Program:
-        """What was written; the columns in between get their places now."""
-        place = self._places()
+        """What was built; temporary columns get their slots now."""
+        slot = self._slots()
         words: list[NDArray[np.int64]] = []
         for code, into, first, second in self._runs:
-            own = np.stack([_moved(part, place) for part in (into, first, second)], axis=1)
+            own = np.stack([_placed(part, slot) for part in (into, first, second)], axis=1)
             words += [np.array([code, len(into)]), own.ravel()]
         joined = np.concatenate(words).astype(np.int32) if words else np.zeros(0, dtype=np.int32)
         return Program(joined, len(self._runs), sum(len(run[1]) for run in self._runs))
 
-    def _places(self) -> Column:
-        """Where each number of a column in between stands: a column's places are free after its last use."""
-        begins = np.concatenate([[0], np.cumsum(self._between)]).astype(np.int64)
+    def _slots(self) -> Column:
+        """The slot of each entry of the temporary columns: a column's slots are free after its last use."""
+        begins = np.concatenate([[0], np.cumsum(self._temporaries)]).astype(np.int64)
         last: dict[int, int] = {}
         uses: list[list[int]] = []
         for k, (_, *parts) in enumerate(self._runs):
             joined = np.concatenate(parts)
-            inner = joined[joined >= _BETWEEN] - _BETWEEN
+            inner = joined[joined >= _TEMPORARY] - _TEMPORARY
             owners = np.unique(np.searchsorted(begins, inner, side="right") - 1).tolist()
             uses.append(owners)
             last |= dict.fromkeys(owners, k)
-        place = np.full(int(begins[-1]), -1, dtype=np.int64)
+        slot = np.full(int(begins[-1]), -1, dtype=np.int64)
         free: dict[int, list[Column]] = {}
         used = 0
         given: dict[int, Column] = {}
@@ -153,19 +153,19 @@ class Pen:
             for owner in owners:
                 if owner in given:
                     continue
-                size = self._between[owner]
+                size = self._temporaries[owner]
                 kept = free.get(size)
                 if kept:
                     own = kept.pop()
                 else:
-                    own = np.array([self._layout.work(used + i) for i in range(size)])
+                    own = np.array([self._layout.temporary(used + i) for i in range(size)])
                     used += size
                 given[owner] = own
-                place[begins[owner] : begins[owner + 1]] = own
+                slot[begins[owner] : begins[owner + 1]] = own
             for owner in owners:
                 if last[owner] == k:
-                    free.setdefault(self._between[owner], []).append(given[owner])
-        return place
+                    free.setdefault(self._temporaries[owner], []).append(given[owner])
+        return slot
 
 
 def _common(*columns: Column) -> int:
@@ -174,6 +174,7 @@ def _common(*columns: Column) -> int:
     return max(lengths) if min(lengths) else 0
 
 
-def _moved(column: Column, place: Column) -> Column:
-    inner = column >= _BETWEEN
-    return np.where(inner, place[np.where(inner, column - _BETWEEN, 0)] if len(place) else column, column)
+def _placed(column: Column, slot: Column) -> Column:
+    """A column with slots for what stood for them."""
+    inner = column >= _TEMPORARY
+    return np.where(inner, slot[np.where(inner, column - _TEMPORARY, 0)] if len(slot) else column, column)

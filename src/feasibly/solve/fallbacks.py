@@ -1,0 +1,231 @@
+"""What is tried for one row, in which order, and when: a table (`FALLBACKS`) and what its lines do.
+
+Every line is asked in turn whether it applies, and makes its attempts if it does; `Solver.solve` stops at the first
+that finds a solution, and once enough of them say that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from feasibly.problem.point import Point
+from feasibly.solve._attempt import AttemptEnd
+from feasibly.solve.feasibility import Feasibility
+from feasibly.solve.interior import InteriorPoint
+from feasibly.solve.ipopt import Ipopt
+from feasibly.solve.model import Model
+from feasibly.solve.outcome import Outcome
+from feasibly.solve.records import Array, AttemptResult
+from feasibly.solve.settings import SolverSettings
+from feasibly.solve.status import AttemptStatus, RowStatus
+
+if TYPE_CHECKING:
+    from feasibly.solve.lanes.batch import BatchSolver
+
+
+class Methods(Protocol):
+    """What attempts are made with; each is built when it is first asked for."""
+
+    model: Model
+    settings: SolverSettings
+    ipopt: Ipopt
+
+    @property
+    def interior(self) -> InteriorPoint:
+        """Our own interior-point method."""
+
+    @property
+    def feasibility(self) -> Feasibility:
+        """The search for a feasible point."""
+
+    @property
+    def batch(self) -> BatchSolver | None:
+        """The interior-point method in lanes, where it is to be had."""
+
+
+@dataclass
+class Row:
+    """One row while it is tried.
+
+    Attributes:
+        methods: to try it with.
+        warm: `SolverOptions.warm`.
+        x: its input.
+        start: a start of its own.
+        nominal: the nominal solution; `None` where there is none.
+        centred: whether the nominal central path is known.
+        thorough: start IPOPT cold even where a search has found no feasible point.
+        tried: the interior-point method has been tried elsewhere, in lanes.
+        infeasible: what each search for a feasible point has come to, from the nominal solution and from the first
+            guess; both at once where attempts from both sides have told already.
+        outcomes: of cold starts so far.
+    """
+
+    methods: Methods
+    warm: Literal["interior", "ipopt", "none"]
+    x: Array
+    start: Point | None
+    nominal: Point | None
+    centred: bool
+    thorough: bool
+    tried: bool
+    infeasible: list[bool] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    # ---- when lines of the table apply -------------------------------------------------------------------
+
+    @property
+    def hopeful(self) -> bool:
+        """No search has found that there is no feasible point."""
+        return not any(self.infeasible)
+
+    @property
+    def by_interior(self) -> bool:
+        """The interior-point method comes first, and has not been tried."""
+        return self.warm == "interior" and not self.tried
+
+    @property
+    def by_lanes(self) -> bool:
+        """Large, and the interior-point method has come to nothing."""
+        return self.by_interior and self.centred and self.hopeful and self.methods.interior.large
+
+    @property
+    def searched(self) -> bool:
+        """Searches for a feasible point have somewhere to start."""
+        return self.nominal is not None and self.warm != "none"
+
+    @property
+    def last_warm(self) -> bool:
+        """All that starts warm has failed, and there may be a solution."""
+        return self.warm == "interior" and self.nominal is not None and self.hopeful
+
+    @property
+    def cold(self) -> bool:
+        """Cold starts are worth it."""
+        return self.thorough or self.hopeful
+
+    # ---- what they do ------------------------------------------------------------------------------------
+
+    def interior_from_start(self) -> list[AttemptResult]:
+        """A start that ends far from feasible most likely belongs to a row without a solution: that is looked at."""
+        assert self.start is not None
+        end = self.methods.interior.solve_from(self.x, self.start)
+        if end.violation > self.methods.settings.far_from_feasible and self.searched:
+            self._search(1)
+        return [self._result(end)]
+
+    def interior_from_nominal(self) -> list[AttemptResult]:
+        """The nominal central path; two attempts that agree from both sides tell as much as two searches."""
+        end = self.methods.interior.solve(self.x)
+        if end.status is AttemptStatus.INFEASIBLE_POINT and not self.infeasible:
+            self.infeasible = [True, True]
+        return [self._result(end)]
+
+    def interior_inertia_corrected(self) -> list[AttemptResult]:
+        """The nominal central path with the inertia corrected in every step."""
+        return [self._result(self.methods.interior.solve_inertia_corrected(self.x))]
+
+    def lanes(self) -> list[AttemptResult]:
+        """All attempts of `lanes`."""
+        if self.methods.batch is None:
+            return []
+        done = self.methods.batch.solve(self.x[None], None, np.zeros(1, dtype=bool))
+        if done.status[0] == RowStatus.INFEASIBLE:
+            self.infeasible = [True, True]
+        if done.status[0] != RowStatus.CONVERGED:
+            return []
+        return [AttemptResult(done.point.take(0), Outcome.OK, int(done.iterations[0]))]
+
+    def feasibility(self) -> list[AttemptResult]:
+        """Both searches for a feasible point, as far as they are not known."""
+        self._search(2)
+        return [AttemptResult(None, Outcome.INFEASIBLE, 0)] * sum(self.infeasible)
+
+    def ipopt_from_start(self) -> list[AttemptResult]:
+        """IPOPT from the row's own start."""
+        return [self.methods.ipopt.attempt("warm", self.x, self.start)]
+
+    def ipopt_from_nominal(self) -> list[AttemptResult]:
+        """IPOPT from the nominal solution."""
+        return [self.methods.ipopt.attempt("warm", self.x, self.nominal)]
+
+    def ipopt_cold(self) -> list[AttemptResult]:
+        """IPOPT from the first guess."""
+        return self._cold("cold")
+
+    def ipopt_raised(self) -> list[AttemptResult]:
+        """IPOPT from above the first guess."""
+        return self._cold("raised")
+
+    def ipopt_other(self) -> list[AttemptResult]:
+        """IPOPT from the first guess with other options."""
+        return self._cold("other")
+
+    def feasibility_from_guess(self) -> list[AttemptResult]:
+        """A search for a feasible point from the first guess alone."""
+        found = self.methods.feasibility.is_infeasible(self.x, self.methods.model.start)
+        return [AttemptResult(None, Outcome.INFEASIBLE, 0)] if found else []
+
+    # ---- parts -------------------------------------------------------------------------------------------
+
+    def _search(self, most: int) -> None:
+        """Search for a feasible point from the nominal solution and the first guess, until `most` are known."""
+        assert self.nominal is not None
+        for y in (self.nominal.y, self.methods.model.start)[len(self.infeasible) : most]:
+            self.infeasible.append(self.methods.feasibility.is_infeasible(self.x, y))
+
+    def _result(self, end: AttemptEnd) -> AttemptResult:
+        outcome = Outcome.OK if end.converged else Outcome.NUMERICAL
+        return AttemptResult(self.methods.interior.point(self.x, end.iterate), outcome, end.iterations)
+
+    def _cold(self, kind: str) -> list[AttemptResult]:
+        result = self.methods.ipopt.attempt(kind, self.x)
+        self.outcomes.append(result.outcome)
+        return [result]
+
+
+class Fallback(NamedTuple):
+    """A line of the table."""
+
+    attempts: Callable[[Row], list[AttemptResult]]
+    applies: Callable[[Row], bool]
+
+
+FALLBACKS = (
+    # A start of the row's own: near the answer, a few iterations.
+    Fallback(Row.interior_from_start, lambda row: row.by_interior and row.start is not None),
+    # The nominal central path, unless the first ended far from any feasible point and there is none near.
+    Fallback(Row.interior_from_nominal, lambda row: row.by_interior and row.centred and row.hopeful),
+    # Large problems: the searches below end at zero pivots there, and IPOPT takes minutes; elastic lanes take seconds.
+    Fallback(Row.lanes, lambda row: row.by_lanes),
+    # `warm="ipopt"` and `warm="none"`: IPOPT from a start that is given, and from the nominal solution.
+    Fallback(Row.ipopt_from_start, lambda row: row.warm != "interior" and row.start is not None),
+    Fallback(Row.ipopt_from_nominal, lambda row: row.warm == "ipopt" and row.nominal is not None),
+    # Two searches for a feasible point: most rows that are left have none, and IPOPT takes long to find that out.
+    Fallback(Row.feasibility, lambda row: row.searched),
+    # There may be a solution: once more from the nominal solution, first past saddles.
+    Fallback(Row.interior_inertia_corrected, lambda row: row.last_warm and row.centred),
+    Fallback(Row.ipopt_from_nominal, lambda row: row.last_warm),
+    # Cold starts, unless a search found no feasible point and nobody asked to be thorough.
+    Fallback(Row.ipopt_cold, lambda row: row.cold),
+    # Without a nominal solution cold starts are all there is: one more from further up,
+    Fallback(Row.ipopt_raised, lambda row: row.cold and row.nominal is None),
+    # one with another barrier strategy,
+    Fallback(Row.ipopt_other, lambda row: row.cold),
+    # and a search from the first guess if they only broke down.
+    Fallback(
+        Row.feasibility_from_guess,
+        lambda row: row.cold and row.nominal is None and Outcome.INFEASIBLE not in row.outcomes,
+    ),
+)
+
+
+def attempts(row: Row) -> Iterator[AttemptResult]:
+    """The row's attempts, one after the other; nothing is computed before it is asked for."""
+    for fallback in FALLBACKS:
+        if fallback.applies(row):
+            yield from fallback.attempts(row)

@@ -1,0 +1,25 @@
+"""How an attempt at a row ended, and where a row stands: one word each."""
+
+from __future__ import annotations
+
+import enum
+
+
+class AttemptStatus(enum.Enum):
+    """How one attempt of the interior-point method ended, one row at a time or in a lane."""
+
+    CONVERGED = "at a minimum: the optimality conditions hold and the inertia is right"
+    INFEASIBLE_POINT = "at an infeasible stationary point: nothing near violates the constraints less"
+    STALLED = "anything else: short steps, a saddle, divergence, no iterations left"
+
+
+class RowStatus(enum.IntEnum):
+    """Where a row of a batch stands."""
+
+    NOT_STARTED = 0
+    """The time was up before."""
+    UNSOLVED = 1
+    """Every attempt stalled: left to others."""
+    CONVERGED = 2
+    INFEASIBLE = 3
+    """Two attempts from different starts ended at infeasible stationary points."""
