@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from feasibly._words import timing
 from feasibly.report.beside import HOW_TO_READ, Line, beside_sheet, count_verdicts, put_beside
 from feasibly.report.files import ReportError, read_json
 from feasibly.report.published import METRICS, TABLES, PublishedTable
-from feasibly.report.render import TIE, duration, figure, notes_of, sheet_of
+from feasibly.report.render import TIE, figure, notes_of, sheet_of
 from feasibly.report.rows import as_now, asked_of
 from feasibly.report.sheet import to_markdown
 from feasibly.train.registry import DEFAULT_METHOD
@@ -107,7 +108,7 @@ def _comparison(name: str, document: Mapping[str, Any]) -> list[str]:
     text = [
         f"## {name}",
         "",
-        f"{stated}{plan.get('labels', rows[0]['labels']):,} labels, {duration(rows[0]['budget_seconds'])} a training, "
+        f"{stated}{plan.get('labels', rows[0]['labels']):,} labels, {timing(rows[0]['budget_seconds'])} a training, "
         f"{' to '.join(f'{n:,}' for n in sorted({counts[0], counts[-1]})) if counts else 'no'} unseen instances, "
         f"{seeds} seed{'s' if seeds > 1 else ''}. {_provenance(document)}",
         "",

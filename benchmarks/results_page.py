@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from feasibly._words import timing
 from feasibly.report.beside import count_verdicts, put_beside
 from feasibly.report.files import ReportError
 from feasibly.report.published import PublishedTable
-from feasibly.report.render import Summary, duration, figure, summarise
+from feasibly.report.render import Summary, figure, summarise
 from feasibly.train.registry import DEFAULT_METHOD
 from results_details import SHORT, find_table, other_page, problem_page, read_results
 
@@ -158,7 +159,7 @@ def short_table(comparisons: Documents, grids_only: bool = False) -> list[str]:
         ]
         values += [f"{100.0 * mean['share_feasible']:.1f} %", _effort(document, mean, table)]
         solver = document.get("solver_seconds_per_instance")
-        values += [duration(mean["predict_seconds_per_instance"]), duration(solver) if solver else ""]
+        values += [timing(mean["predict_seconds_per_instance"]), timing(solver) if solver else ""]
         values += [str(document.get("commit", ""))[:7]]
         lines.append(f"| {problem} | {mean['labels']:,.0f} | " + " | ".join(values) + " |")
     if not lines:
@@ -202,8 +203,8 @@ def _effort(document: Mapping[str, Any], mean: Mapping[str, float], table: Publi
     ]
     training = sum(totals) / len(totals) if totals else mean["train_seconds"]
     solver = document.get("solver_seconds_per_instance")
-    labels = f"{duration(mean['labels'] * solver)} + " if solver else ""
-    return labels + duration(training) + ("" if table is None else f" ({duration(table.budget)})")
+    labels = f"{timing(mean['labels'] * solver)} + " if solver else ""
+    return labels + timing(training) + ("" if table is None else f" ({timing(table.budget)})")
 
 
 def _published(problem: str, comparisons: Documents) -> PublishedTable | None:

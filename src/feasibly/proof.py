@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.record import Answer, AnswerOutcome
+from feasibly.answer.record import Answer, AnswerOutcome, Remark
 from feasibly.arrays import padded
 from feasibly.bound.cone import Cone, Instance, Multipliers, lower_bound
 from feasibly.bound.lagrange import convex_bound
@@ -250,9 +250,8 @@ def prove(proxy: Proxy, answer: Answer) -> Answer:
             if short > 0.0:
                 lower[row], outcome[row] = np.inf, AnswerOutcome.INFEASIBLE
                 most = short * prover.cone.grid.base_mva
-                notes.append(
-                    f"Row {row} is proven infeasible: its balances lack {most:.3g} MW and Mvar at least."
-                )
+                why = f" is proven infeasible: its balances lack {most:.3g} MW and Mvar at least."
+                notes.append(Remark("Row", int(row), why))
     lower = np.where(finite, lower, np.nan)
     return _with(replace(answer, outcome=tuple(outcome)), lower, tuple(notes), began)
 

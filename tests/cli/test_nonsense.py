@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from feasibly._cli.columns import match_inputs, read_table, write_table
-from feasibly._cli.console import counted, in_words
 from feasibly._cli.files import FileError, writing
 from feasibly._cli.model_commands import answer_lines
 from feasibly._cli.train_command import parse_settings
 from feasibly._files import plain
+from feasibly._words import counted, duration
 from feasibly.answer.record import Answer, AnswerOutcome
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
@@ -251,7 +251,7 @@ def test_numbers_in_words() -> None:
         200: "3 min 20 s",
         7500: "2 h 5 min",
     }
-    assert {value: in_words(value) for value in seconds} == seconds
+    assert {value: duration(value) for value in seconds} == seconds
     assert (counted(1, "row"), counted(1200, "row"), counted(2, "branch", "branches")) == (
         "1 row", "1,200 rows", "2 branches",
     )  # fmt: skip

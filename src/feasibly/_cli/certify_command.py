@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feasibly._cli import signals
-from feasibly._cli.console import Meter, counted, emit, show
+from feasibly._cli.console import Meter, emit, show
 from feasibly._cli.model_commands import check_answer, how_long, open_data, open_proxy
 from feasibly._cli.options import AsJson, Data, Model, Seed, Tolerance
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
-    from feasibly.certificate import Certificate
-    from feasibly.promise import ScoreLimit
+    pass
 
 
 class Variant(StrEnum):
@@ -74,7 +73,7 @@ def certify(
     on are left out. From then on predict adds intervals, and says when an input voids the promise.
     """
     import feasibly as fb
-    from feasibly.certificate.sentences import SHELL, render
+    from feasibly.certificate.sentences import SHELL, in_short, render
 
     chosen = [name.strip() for name in answers.split(",") if name.strip()]
     for name in chosen:
@@ -101,40 +100,10 @@ def certify(
     if full:
         show(*lines)
     else:
-        show(*in_short(made))
+        show(*(f"  {each.answer}: {each.text}" if each.answer else each.text for each in in_short(made)))
     kept = f"Kept with {model}: predict now gives intervals that hold with this confidence." if save else ""
     more = "" if full else "Every promise, and when it is void: --full."
     show(f"{kept} {more}".strip())
-
-
-def in_short(made: Certificate) -> list[str]:
-    """A line about the whole, and one for each way of answering: what holds for the next instance."""
-    whose = (
-        f"{counted(made.labels, 'label')} that the model has not seen"
-        if made.variant == "split"
-        else "its own labels"
-    )
-    lines = [
-        f"{made.method} for {made.problem}: promises for the next instance drawn like those learnt from, each with "
-        f"{100.0 * made.confidence:g} % confidence, from {whose}."
-    ]
-    for name, each in made.answers.items():
-        gap = math.inf if each.gap is None else _worst(each.gap)
-        cost = f"its cost is within {gap:.2g} % of the optimum" if gap < math.inf else "nothing of its cost"
-        equal, unequal = _worst(each.max_eq), _worst(each.max_ineq)
-        limits = (
-            f"equalities hold to {equal:.1g} and limits to {unequal:.1g}"
-            if max(equal, unequal) < math.inf
-            else "nothing of its constraints"
-        )
-        lines.append(f"  {name}: {cost}; {limits}.")
-    return lines
-
-
-def _worst(limit: ScoreLimit) -> float:
-    import numpy as np
-
-    return float(np.max(limit.upper()))
 
 
 def _parse_ranges(pairs: list[str]) -> dict[str, float]:

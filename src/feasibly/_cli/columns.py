@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly._cli.console import counted, listed
 from feasibly._cli.files import FileError, writing
 from feasibly._cli.units import KEPT, input_units
+from feasibly._words import counted, listed
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from feasibly._files import plain
+from feasibly._words import duration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -173,7 +173,7 @@ class Meter:
             what = f"{self._doing}: {self._note}" if self._note else f"{self._doing} ..."
             if moment == QUIET and self._doing.startswith("opening "):
                 what += " (waking up takes some seconds, most of them for importing JAX)"
-            say(f"[{in_words(self.seconds)}] {what}")
+            say(f"[{duration(self.seconds)}] {what}")
 
 
 def _moments() -> Iterator[float]:
@@ -182,32 +182,3 @@ def _moments() -> Iterator[float]:
     while True:
         moment += 20.0
         yield moment
-
-
-def in_words(seconds: float) -> str:
-    """A duration as people say it: `85 us`, `3.1 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`."""
-    if not math.isfinite(seconds):
-        return "?"
-    if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.0f} us"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 7200:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def listed(names: list[str] | tuple[str, ...], most: int = 5) -> str:
-    """The first few names, and how many more there are."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 row`, `640 rows`, `2 branches`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

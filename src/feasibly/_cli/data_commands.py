@@ -12,7 +12,7 @@ import typer
 
 from feasibly._cli import signals
 from feasibly._cli.case_command import load
-from feasibly._cli.console import Meter, counted, emit, in_words, say, show
+from feasibly._cli.console import Meter, emit, say, show
 from feasibly._cli.files import check_target
 from feasibly._cli.options import (
     AsJson,
@@ -40,6 +40,7 @@ from feasibly._cli.varying import (
     Vary,
     chosen_draws,
 )
+from feasibly._words import counted, duration
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def label(
             return
         left = progress.seconds_left
         words = [f"{progress.done} of {progress.total}", f"{progress.rate:.3g} rows a second"]
-        words += [f"{in_words(max(round(left), 1))} left"] if left else []
+        words += [f"{duration(max(round(left), 1))} left"] if left else []
         words += [f"{progress.failed} without a solution"] if progress.failed else []
         meter.turn_to("solving")
         meter.tell(", ".join(words), progress.done, progress.total)
@@ -159,10 +160,10 @@ def label(
         return
     new = len(data) - before
     solver = found["solver_seconds_per_row"]
-    how = f"; {in_words(solver)} of solver time each" if new and solver else ""
+    how = f"; {duration(solver)} of solver time each" if new and solver else ""
     there = f" ({before:,} were there already)" if before else ""
     show(
-        f"{counted(len(data), 'instance')} of {data.problem.name} in {out}{there}, {in_words(seconds)}{how}."
+        f"{counted(len(data), 'instance')} of {data.problem.name} in {out}{there}, {duration(seconds)}{how}."
     )
     show(*outcome_lines(data))
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feasibly._cli import signals
-from feasibly._cli.console import Meter, emit, in_words, say, show, tell
+from feasibly._cli.console import Meter, emit, say, show, tell
 from feasibly._cli.files import FileError
 from feasibly._cli.options import AsJson, Jobs
+from feasibly._words import duration, percent
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def demo(
     if not json:
         _introduce(data.problem)
         _explain_examples(data, spent["label"])
-    with Meter(f"learning from {LABELS} examples, at most {in_words(BUDGET)}"), _timing("train", spent):
+    with Meter(f"learning from {LABELS} examples, at most {duration(BUDGET)}"), _timing("train", spent):
         proxy = _learn(out, data)
     if not json:
         _explain_learning(proxy)
@@ -230,7 +231,7 @@ def _explain_examples(data: Dataset, seconds: float) -> None:
     )
     tell(
         f"1. Examples: {len(data):,} sets of loads, each load drawn within 20 % of its usual value, and solved; "
-        f"{in_words(seconds)}.{without}",
+        f"{duration(seconds)}.{without}",
         "   ",
     )
 
@@ -239,7 +240,7 @@ def _explain_learning(proxy: Proxy) -> None:
     record = proxy.record
     tell(
         f"2. Learning: the default method ({record.label}) was shown {record.labels} solved examples, and learnt for "
-        f"{in_words(record.train_seconds)}. The others stay unseen, to test it.",
+        f"{duration(record.train_seconds)}. The others stay unseen, to test it.",
         "   ",
     )
 
@@ -278,9 +279,9 @@ def _table(found: Mapping[str, Evaluation], ipopt: float) -> Table:
         metrics, seconds = each.metrics, each.predict_seconds_per_instance
         table.add_row(
             rung, RUNGS[rung], figure(metrics.gap_percent), figure(metrics.max_eq), figure(metrics.max_ineq),
-            f"{100.0 * metrics.share_feasible:.1f}", in_words(seconds), f"{ipopt / seconds:,.1f} x",
+            f"{100.0 * metrics.share_feasible:.1f}", duration(seconds), f"{ipopt / seconds:,.1f} x",
         )  # fmt: skip
-    table.add_row("IPOPT", "the usual solver", "", "", "", "", in_words(ipopt), "1 x")
+    table.add_row("IPOPT", "the usual solver", "", "", "", "", duration(ipopt), "1 x")
     return table
 
 
@@ -290,7 +291,7 @@ def _explain_promise(promise: Certificate) -> None:
     show("")
     tell(
         f"4. A promise, from {made.labels:,} examples that it was not trained on: for the next set of loads drawn like "
-        f"these, with probability {100.0 * promise.confidence:g} % each, the cost of its {CERTIFIED!r} answer is "
+        f"these, with probability {percent(promise.confidence)} each, the cost of its {CERTIFIED!r} answer is "
         f"within {float(made.gap.limit):.2g} % of the least, no bus is out of balance by more than "
         f"{float(made.max_eq.limit):.2g} p.u., and no limit is exceeded by more than "
         f"{float(made.max_ineq.limit):.2g} p.u. A few hard instances may make an average above larger.",
@@ -302,7 +303,7 @@ def _suggest(out: Path, report: Path | None, seconds: float) -> None:
     seen = f" Look at {report} in a browser." if report is not None else ""
     show("")
     tell(
-        f"That took {in_words(seconds)}. {out} holds the solved examples, the model, and ten sets of loads.{seen} Next:"
+        f"That took {duration(seconds)}. {out} holds the solved examples, the model, and ten sets of loads.{seen} Next:"
     )
     commands = {
         f"feasibly predict {out / MODEL} {out / LOADS} --out dispatch.csv": "answer loads from a file",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feasibly._cli.console import counted
+from feasibly._words import counted
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of
 from feasibly.problem.grid import Grid

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feasibly._cli.console import Meter, counted, emit, in_words, say, show
+from feasibly._cli.console import Meter, emit, say, show
 from feasibly._cli.files import FileError, check_target
 from feasibly._cli.options import ANSWERS, AsJson, Data, Force, Model, Region, Seed, Tolerance
 from feasibly._cli.options import Answer as HowToAnswer
+from feasibly._words import counted, duration, percent
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def predict(
     else:
         show(
             f"{counted(len(found), 'instance')} of {proxy.problem.name} answered by {proxy.record.label} in "
-            f"{in_words(found.seconds)}, start-up included: {out}."
+            f"{duration(found.seconds)}, start-up included: {out}."
         )
         show(*answer_lines(found, answer))
     for warning in found.warnings:
@@ -177,12 +178,12 @@ def how_long(proxy: Proxy, rows: int, *answers: str) -> str:
     said = ""
     before = proxy.record.seconds.get("conditioning", 0.0)
     if before >= 1.0:
-        said += f"; preparing took {in_words(before)} in training"
+        said += f"; preparing took {duration(before)} in training"
     if proxy.calibration is not None:
         each = {"mean": 0.0, "svp": 0.0, "solved": proxy.calibration.solving_seconds}
         usual = rows * sum(each.get(answer, proxy.calibration.row_seconds) for answer in answers)
         if usual >= 1.0:  # NaN, where nobody has measured it, is not
-            said += f"; {counted(rows, 'row')} usually take {in_words(usual)}"
+            said += f"; {counted(rows, 'row')} usually take {duration(usual)}"
     return said
 
 
@@ -264,8 +265,8 @@ def evaluate(
         "",
         metrics_table(proxy.problem, metrics),
         "",
-        f"{100.0 * metrics.share_feasible:.1f} % of the answers keep every constraint to within 1e-4; "
-        f"{in_words(found.predict_seconds_per_instance)} an instance, in one batch.",
+        f"{percent(metrics.share_feasible, '.1f')} of the answers keep every constraint to within 1e-4; "
+        f"{duration(found.predict_seconds_per_instance)} an instance, in one batch.",
     )
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feasibly._cli import signals
-from feasibly._cli.console import Meter, counted, emit, in_words, say, show
+from feasibly._cli.console import Meter, emit, say, show
 from feasibly._cli.options import ANSWERS, METHODS, AsJson, Data
+from feasibly._words import counted, duration
 from feasibly.problem.errors import FeasiblyError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _usual_time(methods: list[str] | None, budget: float, seeds: int, jobs: int 
     from feasibly.train.registry import METHODS as KNOWN
 
     count = (len(KNOWN) if methods is None else len(methods)) * seeds
-    most = in_words(-(-count // (jobs or 1)) * budget)
+    most = duration(-(-count // (jobs or 1)) * budget)
     return f"{counted(count, 'training')}, at most {most} for all of them, and then the answers"
 
 
@@ -193,7 +194,7 @@ def reproduce(
         )  # fmt: skip
         return
     _show_made(made)
-    say(f"{counted(len(made.files), 'file')} in {out}; everything took {in_words(meter.seconds)}")
+    say(f"{counted(len(made.files), 'file')} in {out}; everything took {duration(meter.seconds)}")
 
 
 def _show_made(made: Reproduction) -> None:

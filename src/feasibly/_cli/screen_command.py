@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feasibly._cli import signals
-from feasibly._cli.console import Meter, counted, emit, in_words, show
+from feasibly._cli.console import Meter, emit, show
 from feasibly._cli.options import AsJson, Model, Tolerance
+from feasibly._words import counted, duration
 
 if TYPE_CHECKING:
     from feasibly.screening.run import ScreenProgress
@@ -57,7 +58,7 @@ def screen(
         signals.check()
         left = progress.seconds_left
         words = [f"{progress.done} of {progress.total} hours"]
-        words += [f"{in_words(max(round(left), 1))} left"] if left else []
+        words += [f"{duration(max(round(left), 1))} left"] if left else []
         meter.tell(", ".join(words), progress.done, progress.total)
 
     with Meter(f"reading {profile}") as meter:
@@ -86,6 +87,6 @@ def screen(
     cells = found.hours * len(found.outages)
     show(
         f"{counted(found.hours, 'hour')} under {counted(len(found.outages) - 1, 'outage')} and none, {cells:,} "
-        f"instances in {in_words(seconds)}: {out}, and {where} to look at."
+        f"instances in {duration(seconds)}: {out}, and {where} to look at."
     )
     show(*outcome_lines(outcomes))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feasibly._cli import signals
-from feasibly._cli.console import Meter, counted, emit, in_words, say, show
+from feasibly._cli.console import Meter, emit, say, show
 from feasibly._cli.files import FileError, check_target
 from feasibly._cli.options import METHODS, AsJson, Data, Force, Seed
+from feasibly._words import counted, duration
 from feasibly.problem.errors import FeasiblyError
 from feasibly.train.registry import DEFAULT_METHOD
 
@@ -117,7 +118,7 @@ def _train(
 
             rows = fb.Dataset.open(data)
             meter.turn_to(f"training {method}")
-            meter.tell(f"at most {in_words(budget)}")
+            meter.tell(f"at most {duration(budget)}")
             made = Fitting(
                 rows.problem, rows, method, budget=budget, seed=seed, labels=labels, unlabelled=unlabelled,
                 trials=trials, progress=tell, settings=chosen,
@@ -143,12 +144,12 @@ def _train(
         free = f" and {record.unlabelled:,} inputs without" if record.unlabelled else ""
         show(
             f"{record.label} for {proxy.problem.name}, from {counted(record.labels, 'label')}{free}, in "
-            f"{in_words(record.train_seconds)}; saved in {out}."
+            f"{duration(record.train_seconds)}; saved in {out}."
         )
         spent = sorted(((k, v) for k, v in record.seconds.items() if k != "total"), key=lambda item: -item[1])
         show(
             "  Where the time went: "
-            + ", ".join(f"{name} {in_words(s)}" for name, s in spent if s >= 5e-4)
+            + ", ".join(f"{name} {duration(s)}" for name, s in spent if s >= 5e-4)
             + "."
         )
         if proxy.outlook:
@@ -200,7 +201,7 @@ def _trained(
 def _training_line(moment: Moment) -> tuple[str, float, float]:
     """What can be said of a moment of training, the most wanted first, and how much of the budget has gone."""
     left = max(moment.seconds_left, 0.0)
-    words = [f"{in_words(round(left))} left" if left >= 0.5 else "nearly done"]
+    words = [f"{duration(round(left))} left" if left >= 0.5 else "nearly done"]
     if not moment.step:
         return ", ".join([moment.stage, *words]), moment.seconds, moment.seconds + left
     words += [f"trial {moment.trial + 1}"] if moment.trial else []

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
 from feasibly.problem.families import grid_of
-from feasibly.problem.flows import equality_names, limits
+from feasibly.problem.flows import Limit, equality_names, limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,32 +128,43 @@ def to_xarray(answer: Answer) -> xr.Dataset:
     return xr.Dataset(data, coords=coords, attrs=attributes)
 
 
-def binding(answer: Answer) -> pd.DataFrame:
-    """The limits that answers lie on, one line each; fixed outputs are no limits."""
-    import pandas as pd
+class Binding(NamedTuple):
+    """A limit that an answer lies on."""
 
+    row: int
+    limit: Limit
+    slack: float
+    multiplier: float
+    """NaN where there is none."""
+
+
+def find_binding(answer: Answer) -> list[Binding]:
+    """The limits that answers lie on, by row; fixed outputs are no limits."""
     problem, duals = answer._known, answer.duals
     outputs, rows = limits(problem, grid_of(problem))
     lower, upper = problem.bounds(answer._inputs)
     moving = lower < upper
     room = [
-        (np.where(moving, answer.y - lower, np.inf), outputs, " minimum", "lower"),
-        (np.where(moving, upper - answer.y, np.inf), outputs, " maximum", "upper"),
-        (-problem.violations(answer._inputs, answer.y), rows, "", "inequality"),
+        (np.where(moving, answer.y - lower, np.inf), outputs, {"end": "minimum"}, "lower"),
+        (np.where(moving, upper - answer.y, np.inf), outputs, {"end": "maximum"}, "upper"),
+        (-problem.violations(answer._inputs, answer.y), rows, {}, "inequality"),
     ]
-    lines: list[tuple[Any, ...]] = []
+    found = []
     for slack, what, end, part in room:
-        at = np.argwhere(slack <= ON_THE_LIMIT)
         prices = np.full(slack.shape, np.nan) if duals is None else getattr(duals, part)
-        for row, i in at:
-            limit = what[i]
-            lines.append(
-                (int(row), limit.component, limit.id, limit.what + end, slack[row, i], prices[row, i])
-            )
+        for row, i in np.argwhere(slack <= ON_THE_LIMIT):
+            limit = replace(what[i], **end)
+            found.append(Binding(int(row), limit, float(slack[row, i]), float(prices[row, i])))
+    return sorted(found, key=lambda each: each.row)
+
+
+def binding(answer: Answer) -> pd.DataFrame:
+    """What `find_binding` finds, a line each."""
+    import pandas as pd
+
     names = ["row", "component", "id", "limit", "slack", "multiplier"]
-    lines.sort(key=_row)
-    return pd.DataFrame(lines, columns=names)
-
-
-def _row(line: tuple[Any, ...]) -> int:
-    return int(line[0])
+    found = [
+        (row, limit.component, limit.id, limit.what, slack, multiplier)
+        for row, limit, slack, multiplier in find_binding(answer)
+    ]
+    return pd.DataFrame(found, columns=names)

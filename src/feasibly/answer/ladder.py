@@ -17,7 +17,7 @@ from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
 from feasibly.answer.progress import Found
 from feasibly.answer.range import Leverage
-from feasibly.answer.record import Answer, AnswerOutcome
+from feasibly.answer.record import Answer, AnswerOutcome, Remark
 from feasibly.answer.schedule import CONDITIONED, POLISHED, ROW_BY_ROW, Level
 from feasibly.answer.settings import Settings
 from feasibly.answer.step import State
@@ -171,7 +171,7 @@ class Ladder:
             x=x,
             multipliers=climbed.duals,
             problem=self.problem,
-            warnings=tuple(f"row {i}: {refusal.why}" for i, refusal in refused.items()),
+            warnings=tuple(Remark("row", i, f": {refusal.why}") for i, refusal in refused.items()),
             level=climbed.level,
             steps=climbed.steps,
             factorisations=climbed.factorisations,
@@ -220,7 +220,7 @@ class Ladder:
         for i, refusal in refused.items():
             outcome[i] = AnswerOutcome[refusal.kind.upper()]
         outcome[~finite] = AnswerOutcome.NOT_FINITE_INPUT
-        why = [f"row {i}: {refusal.why}" for i, refusal in refused.items()]
+        why = [Remark("row", i, f": {refusal.why}") for i, refusal in refused.items()]
 
         def duals() -> Duals:
             rest = np.where(answerable[:, None], np.asarray(y), self.problem.start)

@@ -63,6 +63,25 @@ class AnswerOutcome(enum.Enum):
         return member
 
 
+class Remark(str):
+    """A sentence about an answer, or about one of its rows, which then stands in it: `row 3: it is too late`."""
+
+    row: int | None
+    """The row it is about."""
+    _around: tuple[str, str]
+
+    def __new__(cls, before: str, row: int | None = None, after: str = "") -> Remark:
+        """A sentence, or one with a row between two parts of it."""
+        made = super().__new__(cls, before if row is None else f"{before} {row}{after}")
+        made.row, made._around = row, (before, after)
+        return made
+
+    def at(self, row: int) -> Remark:
+        """The same of another row."""
+        before, after = self._around
+        return Remark(before, row, after)
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """Answers to a batch of inputs, one row each. A row without an answer (infeasible, not finite) is NaN.
@@ -97,7 +116,7 @@ class Answer:
     price_limit: Array | None = None
     """With a certificate of a grid, how far the price at any bus is off at most, as promised, `(rows,)`."""
     warnings: tuple[str, ...] = field(default=())
-    """Sentences about the batch."""
+    """Sentences about the batch; those about one row are a `Remark`, which knows it."""
     x: Array | None = None
     """The inputs that were answered, `(rows, n_inputs)`."""
     multipliers: Duals | Callable[[], Duals] | None = field(default=None, repr=False)

@@ -7,12 +7,15 @@ same thing is an argument in Python and an option in a shell.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from feasibly._words import counted, percent
 
 if TYPE_CHECKING:
     from feasibly.certificate.record import AnswerPromise, Certificate
@@ -80,7 +83,7 @@ def find_sentences(c: Certificate) -> Iterator[Sentence]:
     )
     yield Sentence(
         "origin",
-        f"Certificate of the {c.method} proxy for {c.problem}, confidence {_percent(c.confidence)}.",
+        f"Certificate of the {c.method} proxy for {c.problem}, confidence {percent(c.confidence)}.",
     )
     yield Sentence("origin", f"It used {spent}, and {c.unlabelled} unlabelled inputs ({c.inputs_from}).")
     if c.simultaneous:
@@ -111,20 +114,46 @@ def find_sentences(c: Certificate) -> Iterator[Sentence]:
     )
 
 
+def in_short(c: Certificate) -> Iterator[Sentence]:
+    """One sentence about the whole, and one for each way of answering: what holds for the next instance."""
+    whose = (
+        f"{counted(c.labels, 'label')} that the model has not seen"
+        if c.variant == "split"
+        else "its own labels"
+    )
+    yield Sentence(
+        "origin",
+        f"{c.method} for {c.problem}: promises for the next instance drawn like those learnt from, each with "
+        f"{percent(c.confidence)} confidence, from {whose}.",
+    )
+    for name, each in c.answers.items():
+        gap, equal, unequal = (
+            math.inf if limit is None else float(np.max(limit.upper()))
+            for limit in (each.gap, each.max_eq, each.max_ineq)
+        )
+        cost = f"its cost is within {gap:.2g} % of the optimum" if gap < math.inf else "nothing of its cost"
+        limits = (
+            f"equalities hold to {equal:.1g} and limits to {unequal:.1g}"
+            if max(equal, unequal) < math.inf
+            else "nothing of its constraints"
+        )
+        yield Sentence("next", f"{cost}; {limits}.", name)
+
+
 def _next(c: Certificate, made: AnswerPromise) -> Iterator[str]:
-    sure = _percent(c.confidence)
-    limit = _percent(made.max_eq.confidence)
+    sure = percent(c.confidence)
+    limit = percent(made.max_eq.confidence)
     if made.gap is not None:
         size = float(made.gap.limit)
         yield (
-            f"With probability {_percent(made.gap.confidence)}, the cost of the next answer is within {size:.2g} % of "
+            f"With probability {percent(made.gap.confidence)}, the cost of the next answer is within {size:.2g} % of "
             f"the optimum ({made.labels} labels)."
             if np.isfinite(size)
             else f"No limit on the gap: too many of {made.labels} labelled instances got no answer."
         )
     if made.price is not None and np.isfinite(made.price.limit):
         yield (
-            f"With probability {_percent(made.price.confidence)}, the price at every bus of the next instance is "
+            f"With probability {percent(made.price.confidence)}, the price at every bus of the next instance is "
             f"within {float(made.price.limit):.2g} per MWh of the optimum's ({made.price.count} labels)."
         )
     yield (
@@ -140,13 +169,13 @@ def _next(c: Certificate, made: AnswerPromise) -> Iterator[str]:
         )
     if made.cross is not None:
         yield (
-            f"With probability at least {_percent(made.cross.guarantee)} each (usually near {sure}), the outputs of "
+            f"With probability at least {percent(made.cross.guarantee)} each (usually near {sure}), the outputs of "
             "the next instance's optimum lie in the intervals that predict gives, and the gap is at most the limit it "
             f"gives ({made.labels} training labels, none spent)."
         )
     if made.rungs:
         total = sum(made.rungs.values())
-        shares = ", ".join(f"{_percent(n / total)} {rung}" for rung, n in sorted(made.rungs.items()))
+        shares = ", ".join(f"{percent(n / total)} {rung}" for rung, n in sorted(made.rungs.items()))
         yield f"Where it ended on {total} unlabelled inputs: {shares}."
 
 
@@ -166,7 +195,7 @@ def _means(c: Certificate, made: AnswerPromise) -> Iterator[str]:
                 f"{method} {value:.2g}" for method, value in worst.items() if method != best.method
             )
             yield (
-                f"With confidence {_percent(c.confidence)}, the mean error of {_each(c)} {name} is at most "
+                f"With confidence {percent(c.confidence)}, the mean error of {_each(c)} {name} is at most "
                 f"{worst[best.method]:.2g} ({best.method}, {best.count} labels, R up to "
                 f"{float(best.range[inside].max()):.3g}; also {others})."
             )
@@ -185,7 +214,7 @@ def _means(c: Certificate, made: AnswerPromise) -> Iterator[str]:
                 if method != bound.method
             )
             yield (
-                f"With confidence {_percent(c.confidence)}, the mean {what} is at most {float(bound.upper):.2g}{unit} "
+                f"With confidence {percent(c.confidence)}, the mean {what} is at most {float(bound.upper):.2g}{unit} "
                 f"({bound.method}, {bound.count} instances, R = {float(bound.range):.3g} as stated; also {others})."
             )
 
@@ -217,7 +246,3 @@ def _by_block(c: Certificate, widths: NDArray[np.float64]) -> str:
 
 def _each(c: Certificate) -> str:
     return "every" if c.simultaneous else "each"
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.4g} %"

@@ -97,7 +97,14 @@ class Limit:
 
     component: str
     id: int | str
-    what: str
+    kind: str
+    end: str = ""
+    """`from` or `to` of a branch, `minimum` or `maximum`."""
+
+    @property
+    def what(self) -> str:
+        """Which of its limits, in words: `apparent from`."""
+        return f"{self.kind} {self.end}".rstrip()
 
     @property
     def name(self) -> str:
@@ -125,15 +132,15 @@ def limits(problem: Problem, grid: Grid | None) -> tuple[list[Limit], list[Limit
             outputs.append(Limit(_COMPONENTS[BLOCKS[kind_number]], int(number), BLOCKS[kind_number]))
     rated, current = np.isfinite(grid.rate), np.isfinite(grid.current)
     rows = []
-    for what, members in (
-        ("apparent from", rated),
-        ("apparent to", rated),
-        ("current from", current),
-        ("current to", current),
-        ("angle maximum", np.isfinite(grid.angmax)),
-        ("angle minimum", np.isfinite(grid.angmin)),
+    for kind, end, members in (
+        ("apparent", "from", rated),
+        ("apparent", "to", rated),
+        ("current", "from", current),
+        ("current", "to", current),
+        ("angle", "maximum", np.isfinite(grid.angmax)),
+        ("angle", "minimum", np.isfinite(grid.angmin)),
     ):
-        rows += [Limit("branch", int(number), what) for number in grid.branch_id[members]]
+        rows += [Limit("branch", int(number), kind, end) for number in grid.branch_id[members]]
     if extras is not None:
         for kind_number, number in zip(extras.less_kind, extras.less_number, strict=True):
             what = INEQUALITIES[kind_number]

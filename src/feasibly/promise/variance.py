@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from feasibly._words import counted
 from feasibly.arrays import RunningMoments
 from feasibly.promise._check import (
     Array,
@@ -137,14 +138,16 @@ class AlphaReport:
         near = int(((self.alpha_upper > self.limit) & ~self.violated).sum())
         verdict = "not contradicted"
         if bad:
-            verdict = f"violated for {bad} of {_outputs(self.alpha.size)} (for {sure} the whole interval lies above it)"
+            total = counted(self.alpha.size, "output")
+            verdict = f"violated for {bad} of {total} (for {sure} the whole interval lies above it)"
         elif near:
-            verdict += f", nor is it sure for {_outputs(near)}, whose interval reaches above it"
+            verdict += f", nor is it sure for {counted(near, 'output')}, whose interval reaches above it"
         said = [f"The hypothesis (alpha <= {self.limit:g}) is {verdict}."]
         silent = int(np.isinf(self.alpha).sum())
         if silent:
             said.append(
-                f"For {_outputs(silent)} the posterior states no spread at all and the errors vary: no alpha is enough."
+                f"For {counted(silent, 'output')} the posterior states no spread at all and the errors vary: "
+                "no alpha is enough."
             )
         if silent < self.alpha.size:
             worst = int(np.argmax(np.where(np.isfinite(self.alpha), self.alpha, -np.inf)))
@@ -163,10 +166,6 @@ class AlphaReport:
         if np.isfinite(high):
             return f"{low:.3g} to {high:.3g} {sure}"
         return f"{low:.3g} or more {sure}, with no upper end: too few instances show any spread"
-
-
-def _outputs(count: int) -> str:
-    return f"{count} output" + ("" if count == 1 else "s")
 
 
 def measure_alpha(

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from feasibly._words import timing
 from feasibly.report.published import METRICS, PublishedTable, judge
-from feasibly.report.render import COLUMNS, Summary, duration, figure, summarise
+from feasibly.report.render import COLUMNS, Summary, figure, summarise
 from feasibly.report.sheet import Cell, Row, Sheet, failed
 
 TITLES: Mapping[str, str] = {column.key: column.title for column in COLUMNS}
@@ -111,7 +112,7 @@ def beside_sheet(lines: list[Line], *, narrow: bool = False) -> Sheet:
             Cell(figure(mean["max_ineq"])),
         ]
         times = (mean["train_seconds"], mean["predict_seconds_per_instance"])
-        found.append(Row([*cells, *(Cell(duration(seconds)) for seconds in times)], new))
+        found.append(Row([*cells, *(Cell(timing(seconds)) for seconds in times)], new))
     return Sheet(head, found, len(names))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from feasibly._words import counted, timing
 from feasibly.data.dataset import Dataset
 from feasibly.data.label import Progress, label
 from feasibly.data.schema import PENDING
@@ -19,7 +20,6 @@ from feasibly.report.cells import Step
 from feasibly.report.compare import Comparison, compare
 from feasibly.report.files import ReportError
 from feasibly.report.published import PublishedTable
-from feasibly.report.render import duration
 
 TRIALS = {"robustness-118": 5, "table-nonconvex": 3}
 
@@ -75,7 +75,7 @@ def labelled(case: str, need: int, request: Request) -> Dataset:
 
     def solving(now: Progress) -> None:
         left = now.seconds_left
-        rest = "" if left is None else f", {duration(left)} left"
+        rest = "" if left is None else f", {timing(left)} left"
         request.watch(f"solving instances of {problem.name}: {now.done:,} of {now.total:,}{rest}")
 
     # Rows that nobody has answered yet come first: which rows are the first solved ones must not depend on luck.
@@ -122,8 +122,8 @@ def _run_name(table: PublishedTable, request: Request, labels: int, tests: int) 
 def _departures(table: PublishedTable, request: Request, labels: int, tests: int, trials: int) -> list[str]:
     words = scale_words(request)
     words.append(
-        f"{duration(table.budget * request.scale)} a training on one core, compilation included (published: "
-        f"{duration(table.budget)}, {table.machine}); {trials} trial{'s' if trials > 1 else ''} (published: "
+        f"{timing(table.budget * request.scale)} a training on one core, compilation included (published: "
+        f"{timing(table.budget)}, {table.machine}); {counted(trials, 'trial')} (published: "
         f"{table.runs})."
     )
     if labels != table.labels:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from feasibly._words import counted, timing
 from feasibly.report.compare import Comparison
 from feasibly.report.rows import as_now, called, key_of
 from feasibly.report.sheet import Cell, Row, Sheet, failed
@@ -133,23 +134,12 @@ def figure(value: float | None, kind: str = "measure") -> str:
     if kind == "count":
         return f"{value:,.0f}"
     if kind == "seconds":
-        return duration(value)
+        return timing(value)
     if value == 0.0:
         return "0"
     if abs(value) < 0.9995e-3:
         return f"{value:.0e}"
     return f"{value:.3f}" if abs(value) < 1e3 else f"{value:.2e}"
-
-
-def duration(seconds: float) -> str:
-    """`85 us`, `3.1 ms`, `42 s`, `10 min`."""
-    if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.0f} us"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 99.5:
-        return f"{seconds:.3g} s"
-    return f"{seconds:.0f} s" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 # ---- tables ----------------------------------------------------------------------------------------------
@@ -187,8 +177,8 @@ def describe(comparison: Comparison) -> list[str]:
     seeds = sorted({row["seed"] for row in comparison.rows})
     tested = " to ".join(f"{n:,}" for n in dict.fromkeys([counts[0], counts[-1]])) if counts else "no"
     words = [
-        f"{comparison.problem}: {plan.get('labels', 0):,} labels, {duration(plan.get('budget', 0.0))} a training, "
-        f"{tested} unseen instances, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+        f"{comparison.problem}: {plan.get('labels', 0):,} labels, {timing(plan.get('budget', 0.0))} a training, "
+        f"{tested} unseen instances, {counted(len(seeds), 'seed')}"
         + (
             " (mean and range; labels dealt anew)"
             if plan.get("resample")
@@ -203,7 +193,7 @@ def describe(comparison: Comparison) -> list[str]:
     ]
     solver = info.get("solver_seconds_per_instance")
     if solver:
-        words.append(f"The solver that made the labels took {duration(solver)} an instance.")
+        words.append(f"The solver that made the labels took {timing(solver)} an instance.")
     for line in summarise(comparison.rows):
         if line.failed:
             words.append(f"{line.method}, {line.answer} failed: {line.failed}")
@@ -211,12 +201,12 @@ def describe(comparison: Comparison) -> list[str]:
     words += notes_of(comparison.rows)
     budget = plan.get("budget", math.inf)
     over = [
-        f"{name} {duration(total)}"
+        f"{name} {timing(total)}"
         for name, record in comparison.trainings.items()
         if (total := record.get("seconds", {}).get("total") or 0.0) > 1.02 * budget
     ]
     if over:
-        words.append(f"Over the budget of {duration(budget)}: {', '.join(over)}.")
+        words.append(f"Over the budget of {timing(budget)}: {', '.join(over)}.")
     return words
 
 

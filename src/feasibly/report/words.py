@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from feasibly._words import percent, timing
 from feasibly.data.dataset import Dataset
 from feasibly.problem.core import Problem
 from feasibly.problem.families import grid_of
-from feasibly.report.render import COLUMNS, duration, figure, sheet_of
+from feasibly.report.render import COLUMNS, figure, sheet_of
 from feasibly.report.rows import called
 from feasibly.report.sheet import Cell, Row, Sheet
 
@@ -30,11 +31,11 @@ def lead(problem: Problem, row: Mapping[str, Any], solver: float | None, who: st
     speed = ""
     each = row["predict_seconds_per_instance"]
     if solver and each:
-        speed = f", at {duration(each)} an instance where {who} takes {duration(solver)}"
+        speed = f", at {timing(each)} an instance where {who} takes {timing(solver)}"
     return (
         f"A proxy for {problem.name} learnt from {row['labels']:,} solved instances. On {row['count']:,} others, "
         f"unseen until then, its {row['answer']} answers cost {_gap(row['gap_percent'])} more or less than the optimum "
-        f"on average, and {100.0 * row['share_feasible']:.1f} % of them keep every constraint to within 0.0001"
+        f"on average, and {percent(row['share_feasible'], '.1f')} of them keep every constraint to within 0.0001"
         f"{speed}."
     )
 
@@ -53,9 +54,9 @@ def cards(row: Mapping[str, Any], solver: float | None, who: str) -> list[dict[s
             "value": figure(max(row["max_eq"], row["max_ineq"])),
             "name": "largest violation, averaged over instances",
         },
-        {"value": f"{100.0 * row['share_feasible']:.1f} %", "name": "of answers keep every constraint"},
+        {"value": percent(row["share_feasible"], ".1f"), "name": "of answers keep every constraint"},
         {
-            "value": duration(row["predict_seconds_per_instance"]),
+            "value": timing(row["predict_seconds_per_instance"]),
             "name": "an instance, answered in one batch",
         },
     ]
@@ -95,7 +96,7 @@ def asked(data: Dataset, rows: Sequence[Mapping[str, Any]], row: Mapping[str, An
             ("Labels learnt from", f"{row['labels']:,}, validation included{free}"),
             ("Tested on", f"{row['count']:,} instances that no training saw"),
             ("Methods", ", ".join(methods)),
-            ("Training budget", f"{duration(row['budget_seconds'])} of wall-clock time each, compilation included"),
+            ("Training budget", f"{timing(row['budget_seconds'])} of wall-clock time each, compilation included"),
             ("Answer shown in plots", f"{called(row)}, {row['answer']}: {RUNGS.get(row['answer'], '')}"),
             ("Seeds", ", ".join(str(s) for s in sorted({r["seed"] for r in rows}))),
         ]  # fmt: skip
@@ -107,7 +108,7 @@ def time_words(row: Mapping[str, Any]) -> list[str]:
     if not row or row.get("train_seconds") is None:
         return []
     return [
-        f"{called(row)} was given {duration(row['budget_seconds'])} and took {duration(row['train_seconds'])} to "
+        f"{called(row)} was given {timing(row['budget_seconds'])} and took {timing(row['train_seconds'])} to "
         "learn; a budget counts compilation, validation and every trial. In the plot, sup is learning from labels, "
         "unsup learning from unlabelled inputs; conditioning and frames are the constants that conditioned answers "
         "need, found once a model."
@@ -119,7 +120,7 @@ def table(rows: Iterable[Mapping[str, Any]], solver: float | None, who: str) -> 
     found = sheet_of(rows)
     if not solver:
         return found
-    last = [Cell(who, span=2), *[Cell("")] * (len(COLUMNS) - 1), Cell(duration(solver))]
+    last = [Cell(who, span=2), *[Cell("")] * (len(COLUMNS) - 1), Cell(timing(solver))]
     return replace(found, rows=[*found.rows, Row(last, new=True)])
 
 

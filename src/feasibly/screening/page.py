@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly._words import percent
 from feasibly.answer.record import AnswerOutcome
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def render(result: Screening) -> str:
     cells, fine = outcome.size, int(served.sum())
     parts = [
         f"<h1>{name}: {result.hours:,} hours under {len(result.outages) - 1:,} single outages</h1>",
-        f"<p>{cells:,} optimal power flows, {fine:,} of them served ({100.0 * fine / cells:.4g} %). "
+        f"<p>{cells:,} optimal power flows, {fine:,} of them served ({percent(fine / cells)}). "
         f"{_unfinished(result)}Answered by <code>{html.escape(str(result.question['answer']))}</code>; hours count "
         "from 0.</p>",
         _outcomes(result),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.record import Answer
+from feasibly.answer.record import Answer, Remark
 from feasibly.problem.point import Duals
 
 Ints = NDArray[np.int64]
@@ -23,8 +22,6 @@ ARRAYS = (
 )  # fmt: skip
 TUPLES = ("outcome", "rung", "level")
 """Empty where there is nothing to say of any row."""
-_ROW = re.compile(r"([Rr]ow )(\d+)\b")
-"""How a sentence about one row begins."""
 
 
 def split(answer: Answer, counts: Sequence[int]) -> list[Answer]:
@@ -49,7 +46,7 @@ def join(answers: Sequence[Answer]) -> Answer:
     said: dict[str, None] = {}
     first = 0
     for each in answers:
-        said |= dict.fromkeys(_renumbered(line, -first) for line in each.warnings)
+        said |= dict.fromkeys(_moved(line, first.__add__) for line in each.warnings)
         first += len(each)
     whole = list(answers)
     parts["multipliers"] = (
@@ -101,7 +98,7 @@ def _cut(answer: Answer, first: int, end: int, lazy: Callable[[], Duals] | None)
         parts[name] = None if value is None else value[rows]
     # What is said of a row is for whoever asked for that row; what is said of none is for everybody.
     said = [
-        _renumbered(line, first)
+        _moved(line, lambda row: row - first)
         for line in answer.warnings
         if (at := _row_of(line)) is None or first <= at < end
     ]
@@ -137,14 +134,8 @@ def _stacked(parts: Sequence[Duals]) -> Duals:
 
 
 def _row_of(line: str) -> int | None:
-    found = _ROW.match(line)
-    return None if found is None else int(found[2])
-
-
-def _renumbered(line: str, first: int) -> str:
-    return _moved(line, lambda row: row - first)
+    return line.row if isinstance(line, Remark) else None
 
 
 def _moved(line: str, to: Callable[[int], int]) -> str:
-    found = _ROW.match(line)
-    return line if found is None else f"{found[1]}{to(int(found[2]))}{line[found.end() :]}"
+    return line.at(to(line.row)) if isinstance(line, Remark) and line.row is not None else line

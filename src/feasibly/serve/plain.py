@@ -113,6 +113,9 @@ def detail(served: Served) -> dict[str, Any]:
         "blocks": {name: [where.start, where.stop] for name, where in problem.blocks.items()},
         "labels": served.proxy.record.labels,
         "promise": None if promise is None else promise.describe(),
+        "sentences": []
+        if promise is None
+        else [{"kind": each.kind, "answer": each.answer, "text": each.say()} for each in promise.sentences()],
         "confidence": None if promise is None else promise.confidence,
         "promised": [] if promise is None else list(promise.answers),
         "digest": served.digest,

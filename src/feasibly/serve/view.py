@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.forms import find_binding
 from feasibly.answer.record import Answer
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
@@ -152,10 +154,10 @@ def _violations(problem: Problem, grid: Grid, found: Answer, rows: NDArray[np.in
 
 def _binding(found: Answer) -> list[dict[str, Any]]:
     """What binds, dearest first."""
-    table = found.binding
-    lines = table.assign(key=-table["multiplier"].abs().fillna(0.0)).sort_values("key", kind="stable")
-    shown = lines.head(BINDING)[["component", "id", "limit", "slack", "multiplier"]]
-    return [dict(zip(shown.columns, line, strict=True)) for line in shown.itertuples(index=False)]
+    lines = sorted(find_binding(found), key=lambda line: -np.nan_to_num(abs(line.multiplier)))
+    return [
+        asdict(line.limit) | {"slack": line.slack, "multiplier": line.multiplier} for line in lines[:BINDING]
+    ]
 
 
 def _short(values: Any) -> NDArray[np.float32]:

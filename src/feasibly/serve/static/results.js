@@ -41,15 +41,15 @@ export function promise(model, state, seen) {
     lines.push(make("p", { class: "promise-line worse" }, "No promise for this input."));
   }
   for (const warning of seen.warnings || []) lines.push(make("p", { class: "hint" }, warning));
-  lines.push(make("details", {}, make("summary", {}, "The certificate in words"), ...model.promise.split("\n").filter(Boolean).map((line) => make("p", { class: "hint" }, line))));
+  lines.push(make("details", {}, make("summary", {}, "The certificate in words"), ...model.sentences.map((each) => make("p", { class: "hint" }, (each.answer ? `${each.answer}: ` : "") + each.text))));
   box.replaceChildren(...lines);
 }
 
 export function proof(model, seen) {
   const box = by("proof");
   if (seen && Number.isFinite(seen.proven_gap_percent)) {
-    const words = `No dispatch that obeys the constraints costs less than ${figure(seen.lower_bound, 7)}; this answer is within ${percent(seen.proven_gap_percent)} of that.`;
-    box.replaceChildren(make("p", { id: "proven" }, model.grid ? words : words.replace("No dispatch that obeys", "Nothing that obeys")));
+    const words = `${model.grid ? "No dispatch" : "Nothing"} that obeys the constraints costs less than ${figure(seen.lower_bound, 7)}; this answer is within ${percent(seen.proven_gap_percent)} of that.`;
+    box.replaceChildren(make("p", { id: "proven" }, words));
   } else if (seen && "lower_bound" in seen) {
     box.replaceChildren(make("p", { id: "proven" }, "No bound was found for this input."));
   } else {
@@ -145,15 +145,15 @@ function put(kind, ...parts) { by(`panel-${kind}`).replaceChildren(...parts.filt
 
 const LIMITS = { pg: "active power", qg: "reactive power", vm: "voltage", apparent: "flow", current: "current", angle: "angle difference" };
 const UNITS = { pg: "$/MWh", qg: "$/Mvarh", apparent: "$/MVAh", current: "$/MVAh", vm: "$/h per p.u.", angle: "$/h per rad" };
-const limitWords = (row) => row.limit.replace(/^\w+/, (word) => LIMITS[word] || word).replace(/ (from|to)$/, ", $1 end");
+const ENDS = { from: ", from end", to: ", to end", minimum: " minimum", maximum: " maximum", "": "" };
+const limitWords = (row) => (LIMITS[row.kind] || row.kind) + ENDS[row.end];
 
 // What the cost would save if the limit were one unit wider; per MW rather than per unit of the grid's base.
 function worth(row, grid) {
   if (!Number.isFinite(row.multiplier)) return "–";
   if (!grid) return figure(row.multiplier, 5);
-  const kind = row.limit.split(" ")[0];
-  const perBase = ["pg", "qg", "apparent", "current"].includes(kind);
-  return `${figure(perBase ? row.multiplier / grid.base_mva : row.multiplier, 4)} ${UNITS[kind] || ""}`;
+  const perBase = ["pg", "qg", "apparent", "current"].includes(row.kind);
+  return `${figure(perBase ? row.multiplier / grid.base_mva : row.multiplier, 4)} ${UNITS[row.kind] || ""}`;
 }
 
 function binding(model, seen, pick) {
