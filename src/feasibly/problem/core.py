@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.arrays import over_chunks
 from feasibly.precision import double, twin
 from feasibly.problem._bounds import Bounds, bounds_given
+from feasibly.problem._compile import Compiled, compile_bounds, compile_functions, compile_worst, run_rows
 from feasibly.problem.errors import Fault, ProblemError, is_spread
-from feasibly.quick import quick
 
 if TYPE_CHECKING:
     from feasibly.problem.drawing import Drawing, Refusal
@@ -27,9 +26,6 @@ Function = Callable[[Any, Any], Any]
 """A function of one input `x` and one decision `y`, written in `jax.numpy`."""
 
 Array = NDArray[np.float64]
-
-_SIZES = (1, 32, 256, 1024)
-"""Batch sizes that are ever compiled."""
 
 
 class Problem:
@@ -235,7 +231,7 @@ class Problem:
         if self.limits.functions is None or not len(x):
             shape = (len(x), self.n_outputs)
             return np.broadcast_to(self.lower, shape), np.broadcast_to(self.upper, shape)
-        found = self._run(self._bounds_compiled, x, x)
+        found = run_rows(self._bounds_compiled, x, x)
         low, high = np.split(found, 2, axis=1)
         return low, high
 
@@ -280,7 +276,7 @@ class Problem:
         x, y = self.check_rows(x, y)
         if not len(x):
             return np.zeros(0), np.zeros(0), np.zeros(0)
-        found = self._run(self._worst_compiled, x, y)
+        found = run_rows(self._worst_compiled, x, y)
         floor, ceiling = (self.lower, self.upper) if self.limits.functions is None else self.bounds(x)
         with np.errstate(
             invalid="ignore"
@@ -289,50 +285,24 @@ class Problem:
         return found[:, 0], found[:, 1], np.maximum(found[:, 2], over)
 
     @functools.cached_property
-    def _worst_compiled(self) -> Callable[..., jax.Array]:
-        def parts(x: Any, y: Any) -> Any:
-            natural = self.inequality if self.violation is None else self.violation
-            equal = jnp.zeros(0) if self.equality is None else self.equality(x, y)
-            return self.objective(x, y), equal, jnp.zeros(0) if natural is None else natural(x, y)
-
-        inner = jax.vmap(quick(parts), in_axes=-1, out_axes=-1)
-
-        def three(x: Any, y: Any) -> Any:
-            # Without the barrier XLA computes every flow again for each entry that its maximum looks at.
-            cost, equal, over = jax.lax.optimization_barrier(inner(x.T, y.T))
-            largest = (jnp.max(part, axis=0, initial=0.0) for part in (jnp.abs(equal), over))
-            return jnp.stack([cost, *largest]).T
-
-        return jax.jit(three)
+    def _worst_compiled(self) -> Compiled:
+        return compile_worst(self)
 
     def _batched(self, which: str, x: ArrayLike, y: ArrayLike) -> Array:
         x, y = self.check_rows(x, y)
         if getattr(self, which) is None:
             return np.zeros((len(x), 0))
         if len(x):
-            return self._run(self._compiled[which], x, y)
+            return run_rows(self._compiled[which], x, y)
         return np.zeros((0,) if which == "objective" else (0, self._rows(getattr(self, which))))
 
-    @staticmethod
-    def _run(evaluate: Callable[..., jax.Array], x: Array, y: Array) -> Array:
-        with double():
-            return over_chunks(evaluate, _SIZES, x, y)
+    @functools.cached_property
+    def _bounds_compiled(self) -> Compiled:
+        return compile_bounds(self)
 
     @functools.cached_property
-    def _bounds_compiled(self) -> Callable[..., jax.Array]:
-        both = jax.vmap(twin(lambda x: jnp.concatenate(self.limits.at(x))))
-        return jax.jit(lambda x, _: both(x))
-
-    @functools.cached_property
-    def _compiled(self) -> Mapping[str, Callable[..., jax.Array]]:
-        def over_rows(function: Function) -> Callable[..., jax.Array]:
-            # Rows go last inside: gathers and scatters then move contiguous runs of one variable, which
-            # is many times faster on a CPU than one row at a time.
-            inner = jax.vmap(quick(function), in_axes=-1, out_axes=-1)
-            return jax.jit(lambda x, y: inner(x.T, y.T).T)
-
-        names = ("objective", "equality", "inequality", "violation")
-        return {name: over_rows(getattr(self, name)) for name in names if getattr(self, name) is not None}
+    def _compiled(self) -> Mapping[str, Compiled]:
+        return compile_functions(self)
 
     def check_rows(
         self, x: ArrayLike, y: ArrayLike | None = None, *, check: bool = True
