@@ -175,7 +175,7 @@ class Worker:
         share = min((time.process_time() - used) / (time.perf_counter() - began), 1.0)
         cpu = float(found.seconds.mean()) * share
         counted = marks[-1][0] - marks[0][0]
-        if counted >= len(x) // 2:
+        if counted >= max(len(x) // 2, 1):
             cpu = (marks[-1][1] - marks[0][1]) / counted
         np.savez(out, seconds=found.seconds, objective=found.objective, solved=found.solved, y=found.y)
         return {"cpu_seconds_a_row": cpu, "outcomes": found.outcomes(), "arrays": True}
