@@ -242,7 +242,11 @@ class RowSolver:
         return self._ready(self._narrow, "batch" in vars(self))
 
     def _ready(self, model: Model, already: bool) -> float:
-        return 0.0 if already else self.settings.ready_seconds * float(model.wide.n_instructions())
+        return (
+            0.0
+            if already
+            else self.settings.ready_seconds * float(model.unscaled_second_order.n_instructions())
+        )
 
     def _before_batch(self, count: int) -> int:
         """How many of so many rows are solved one by one before the others are at once.

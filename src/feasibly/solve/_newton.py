@@ -33,7 +33,7 @@ from feasibly.solve.settings import SolverSettings
 
 STEP_PARAMETERS = 6
 """What `StepSettings.parameters` gives an iteration."""
-INFO = ("stationarity", "feasibility", "complementarity", "mu", "primal step", "dual step")
+ROW_INFO = ("stationarity", "feasibility", "complementarity", "mu", "primal step", "dual step")
 """What an iteration says of the iterate it began at (scaled errors and `mu`), and the lengths of its steps."""
 
 
@@ -45,7 +45,7 @@ class Newton:
         n: free outputs.
         below, above: free outputs with a finite lower or upper bound.
         n_slacks: inequalities, lower bounds and upper bounds together, in that order.
-        padding: one where there would be no slack at all: a constraint that always holds stands in.
+        padding: one where there would be no slack at all: a constraint that always holds takes its place.
     """
 
     def __init__(self, model: Model, settings: SolverSettings) -> None:
@@ -66,7 +66,7 @@ class Newton:
         return casadi.Function("errors", symbols, [scaled])
 
     def step(self) -> Any:
-        """`(y, nu, s, z, x, parameters) -> (y, nu, s, z, info, matrix)`: the next iterate, `INFO`, the matrix."""
+        """`(y, nu, s, z, x, parameters) -> (y, nu, s, z, info, matrix)`: the next iterate, `ROW_INFO`, the matrix."""
         symbols = self.symbols(casadi.MX)
         y, nu, s, z, x = symbols
         parameters = casadi.MX.sym("parameters", STEP_PARAMETERS)

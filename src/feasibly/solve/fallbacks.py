@@ -48,8 +48,8 @@ class Methods(Protocol):
 
 
 @dataclass
-class Row:
-    """One row while it is tried.
+class RowAttempts:
+    """The attempts at one row, and what is known of it so far.
 
     Attributes:
         methods: to try it with.
@@ -75,6 +75,12 @@ class Row:
     tried: bool
     infeasible: list[bool] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+
+    def run(self) -> Iterator[AttemptResult]:
+        """One attempt after the other, in the order of the table; none is made before it is asked for."""
+        for fallback in FALLBACKS:
+            if fallback.applies(self):
+                yield from fallback.attempts(self)
 
     # ---- when lines of the table apply -------------------------------------------------------------------
 
@@ -191,41 +197,34 @@ class Row:
 class Fallback(NamedTuple):
     """A line of the table."""
 
-    attempts: Callable[[Row], list[AttemptResult]]
-    applies: Callable[[Row], bool]
+    attempts: Callable[[RowAttempts], list[AttemptResult]]
+    applies: Callable[[RowAttempts], bool]
 
 
 FALLBACKS = (
     # A start of the row's own: near the answer, a few iterations.
-    Fallback(Row.interior_from_start, lambda row: row.by_interior and row.start is not None),
+    Fallback(RowAttempts.interior_from_start, lambda row: row.by_interior and row.start is not None),
     # The nominal central path, unless the first ended far from any feasible point and there is none near.
-    Fallback(Row.interior_from_nominal, lambda row: row.by_interior and row.centred and row.hopeful),
+    Fallback(RowAttempts.interior_from_nominal, lambda row: row.by_interior and row.centred and row.hopeful),
     # Large problems: the searches below end at zero pivots there, and IPOPT takes minutes; elastic lanes take seconds.
-    Fallback(Row.lanes, lambda row: row.by_lanes),
+    Fallback(RowAttempts.lanes, lambda row: row.by_lanes),
     # `warm="ipopt"` and `warm="none"`: IPOPT from a start that is given, and from the nominal solution.
-    Fallback(Row.ipopt_from_start, lambda row: row.warm != "interior" and row.start is not None),
-    Fallback(Row.ipopt_from_nominal, lambda row: row.warm == "ipopt" and row.nominal is not None),
+    Fallback(RowAttempts.ipopt_from_start, lambda row: row.warm != "interior" and row.start is not None),
+    Fallback(RowAttempts.ipopt_from_nominal, lambda row: row.warm == "ipopt" and row.nominal is not None),
     # Two searches for a feasible point: most rows that are left have none, and IPOPT takes long to find that out.
-    Fallback(Row.feasibility, lambda row: row.searched),
+    Fallback(RowAttempts.feasibility, lambda row: row.searched),
     # There may be a solution: once more from the nominal solution, first past saddles.
-    Fallback(Row.interior_inertia_corrected, lambda row: row.last_warm and row.centred),
-    Fallback(Row.ipopt_from_nominal, lambda row: row.last_warm),
+    Fallback(RowAttempts.interior_inertia_corrected, lambda row: row.last_warm and row.centred),
+    Fallback(RowAttempts.ipopt_from_nominal, lambda row: row.last_warm),
     # Cold starts, unless a search found no feasible point and nobody asked to be thorough.
-    Fallback(Row.ipopt_cold, lambda row: row.cold),
+    Fallback(RowAttempts.ipopt_cold, lambda row: row.cold),
     # Without a nominal solution cold starts are all there is: one more from further up,
-    Fallback(Row.ipopt_raised, lambda row: row.cold and row.nominal is None),
+    Fallback(RowAttempts.ipopt_raised, lambda row: row.cold and row.nominal is None),
     # one with another barrier strategy,
-    Fallback(Row.ipopt_other, lambda row: row.cold),
+    Fallback(RowAttempts.ipopt_other, lambda row: row.cold),
     # and a search from the first guess if they only broke down.
     Fallback(
-        Row.feasibility_from_guess,
+        RowAttempts.feasibility_from_guess,
         lambda row: row.cold and row.nominal is None and Outcome.INFEASIBLE not in row.outcomes,
     ),
 )
-
-
-def attempts(row: Row) -> Iterator[AttemptResult]:
-    """The row's attempts, one after the other; nothing is computed before it is asked for."""
-    for fallback in FALLBACKS:
-        if fallback.applies(row):
-            yield from fallback.attempts(row)

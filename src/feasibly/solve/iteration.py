@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
     following: Iterate
     info: Array
-    """As `_newton.INFO` names it."""
+    """As `_newton.ROW_INFO` names it."""
     matrix: Array
     """The entries of the condensed matrix, whose inertia says whether this is a minimum."""
 

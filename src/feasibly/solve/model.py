@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from feasibly.problem.core import Problem
 
 
-@record("solver-model")
+@record("solver-model", stored={"unscaled_first_order": "thin", "unscaled_second_order": "wide"})
 @dataclass(frozen=True, eq=False)
 class Model:
     """A problem without Python functions.
 
     Attributes:
         values: `(y, copies, x) -> (objective, [equality; inequality])`, unscaled; `copies` are `y[places]`.
-        thin: `(y, copies, x, weight, nu, z) -> (objective, rows, gradient over y of the Lagrangian)` with the objective
-            multiplied by `weight`.
-        wide: the same, then the Jacobians of equalities and inequalities and the Hessian of the Lagrangian, over y.
+        unscaled_first_order: `(y, copies, x, weight, nu, z) -> (objective, rows, gradient over y of the Lagrangian)`
+            with the objective multiplied by `weight`.
+        unscaled_second_order: the same, then the Jacobians of equalities and inequalities and the Hessian of the
+            Lagrangian, over y.
         places: which output each copy is of.
         lower, upper: of all outputs; those of the nominal input where they are functions of the input.
         start: of all outputs.
@@ -43,8 +44,8 @@ class Model:
     """
 
     values: Any
-    thin: Any
-    wide: Any
+    unscaled_first_order: Any
+    unscaled_second_order: Any
     places: np.ndarray
     lower: Array
     upper: Array
@@ -66,18 +67,18 @@ class Model:
     def first_order(self) -> Any:
         """`(free y, x, nu, z) -> (objective, equality, inequality, gradient of the Lagrangian)`, scaled."""
         symbols, whole, alive, weights = self._scaled_symbols()
-        found = self.thin(whole, self.copies(whole), symbols[1], *weights)
+        found = self.unscaled_first_order(whole, self.copies(whole), symbols[1], *weights)
         return casadi.Function("first_order", symbols, self._scaled(found, alive))
 
     @functools.cached_property
     def second_order(self) -> Any:
         """The same, then the Jacobians of both and the Hessian of the Lagrangian."""
         symbols, whole, alive, weights = self._scaled_symbols()
-        found = self.wide(whole, self.copies(whole), symbols[1], *weights)
+        found = self.unscaled_second_order(whole, self.copies(whole), symbols[1], *weights)
         return casadi.Function("second_order", symbols, self._derivatives(found, alive))
 
     def _derivatives(self, found: Any, alive: Any) -> list[Any]:
-        """The outputs of `second_order` from those of `wide`."""
+        """The outputs of `second_order` from those of `unscaled_second_order`."""
         free = self.free.tolist()
         jacobians = [part[:, free] for part in found[3:5]]
         curvature = found[5][free, free]
@@ -95,7 +96,7 @@ class Model:
         """`second_order` with one more argument: what the objective counts in the Lagrangian."""
         symbols, whole, alive, (unit, *rows) = self._scaled_symbols()
         weight = casadi.MX.sym("weight")
-        found = self.wide(whole, self.copies(whole), symbols[1], weight * unit, *rows)
+        found = self.unscaled_second_order(whole, self.copies(whole), symbols[1], weight * unit, *rows)
         return casadi.Function("weighted_second_order", [*symbols, weight], self._derivatives(found, alive))
 
     @functools.cached_property
@@ -112,13 +113,13 @@ class Model:
         """`(y, x, nu, z) ->` the scaled Lagrangian's gradient over the outputs that cannot vary."""
         y = casadi.MX.sym("y", len(self.lower))
         _, x, nu, z = symbols = self._symbols()
-        gradient = self.thin(y, self.copies(y), x, *self._weights(nu, z))[2]
+        gradient = self.unscaled_first_order(y, self.copies(y), x, *self._weights(nu, z))[2]
         return casadi.Function(
             "fixed_gradient", [y, *symbols[1:]], [gradient[self.fixed_outputs.tolist(), 0]]
         )
 
     def copies(self, y: Any) -> Any:
-        """The copies of outputs that `values`, `thin` and `wide` take beside them."""
+        """The copies of outputs that `values`, `unscaled_first_order` and `unscaled_second_order` take beside them."""
         return casadi.reshape(y[self.places.tolist()], len(self.places), 1)
 
     def _symbols(self) -> list[Any]:
@@ -147,7 +148,7 @@ class Model:
         return symbols, whole, open_[free.tolist(), 0], self._weights(nu, z)
 
     def _scaled(self, found: Any, alive: Any) -> list[Any]:
-        """The outputs of `first_order` from those of `thin` or `wide`."""
+        """The outputs of `first_order` from those of `unscaled_first_order` or `unscaled_second_order`."""
         ne = self.n_equalities
         gradient = found[2][self.free.tolist(), 0]
         return [
@@ -166,14 +167,16 @@ class Model:
         every = casadi.SX.zeros(self.n_inequalities, 1)
         every[some, 0] = z
         rows = [*range(self.n_equalities), *(self.n_equalities + k for k in some)]
-        objective, values, gradient, equality, inequality, curvature = self.wide(*symbols, every)
+        objective, values, gradient, equality, inequality, curvature = self.unscaled_second_order(
+            *symbols, every
+        )
         thin = [objective, values[rows, 0], gradient]
         wide = [*thin, equality, inequality[some, :], casadi.sparsify(curvature)]
         return replace(
             self,
             values=casadi.Function("values", symbols[:3], thin[:2]),
-            thin=casadi.Function("thin", [*symbols, z], thin),
-            wide=casadi.Function("wide", [*symbols, z], wide),
+            unscaled_first_order=casadi.Function("unscaled_first_order", [*symbols, z], thin),
+            unscaled_second_order=casadi.Function("unscaled_second_order", [*symbols, z], wide),
             scale=np.concatenate([self.scale[: 1 + self.n_equalities], self.inequality_scale[kept]]),
             n_inequalities=len(kept),
             kept=kept,
@@ -237,7 +240,8 @@ class Model:
         )
 
     def _with_functions(self, change: Callable[[Any], Any]) -> Model:
-        found = {name: getattr(self, name) for name in ("values", "thin", "wide", "bounds")}
+        names = ("values", "unscaled_first_order", "unscaled_second_order", "bounds")
+        found = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: change(each) for name, each in found.items() if each is not None}
         return replace(self, **changed)
 
@@ -306,8 +310,10 @@ def complete(
     thin = [objective, rows, casadi.densify(casadi.mtimes(gathered.T, gradient))]
     return Model(
         values=values,
-        thin=casadi.Function("thin", inputs, thin),
-        wide=casadi.Function("wide", inputs, [*thin, *jacobians, curvature]),
+        unscaled_first_order=casadi.Function("unscaled_first_order", inputs, thin),
+        unscaled_second_order=casadi.Function(
+            "unscaled_second_order", inputs, [*thin, *jacobians, curvature]
+        ),
         places=places,
         lower=lower,
         upper=upper,
@@ -337,7 +343,8 @@ def _scale_of(model: Model, most: float) -> Array:
     """What brings the largest entry of each gradient at the start down to `most`; objective first."""
     start, free = model.start, model.free
     nothing = np.zeros(model.n_equalities), np.zeros(model.n_inequalities)
-    _, _, gradient, *jacobians, _ = model.wide(start, start[model.places], model.nominal, 1.0, *nothing)
+    found = model.unscaled_second_order(start, start[model.places], model.nominal, 1.0, *nothing)
+    _, _, gradient, *jacobians, _ = found
     parts = [gradient.sparse().tocsc().T, *(part.sparse().tocsc() for part in jacobians)]
     return np.concatenate([_scale(part.tocsc()[:, free], most) for part in parts])
 

@@ -17,7 +17,7 @@ from feasibly._codec import CodecError, from_bytes, to_bytes
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Duals, Point
 from feasibly.solve.compiled import Compiled, without_remarks
-from feasibly.solve.fallbacks import Row, attempts
+from feasibly.solve.fallbacks import RowAttempts
 from feasibly.solve.feasibility import Feasibility
 from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.ipopt import Ipopt
@@ -153,11 +153,12 @@ class Solver:
             return self._failed(Outcome.NOT_FINITE_INPUT, 0, 0, began)
         nominal = self._nominal_point()
         given = start if start is not None and start.is_finite else None
-        row = Row(self, self.options.warm, x, given, nominal, self._centred, thorough, tried)
-        agreeing = self.settings.infeasible_attempts + (nominal is None)
+        row = RowAttempts(self, self.options.warm, x, given, nominal, self._centred, thorough, tried)
+        s = self.settings
+        agreeing = s.infeasible_cold_attempts if nominal is None else s.infeasible_attempts
         outcomes: list[Outcome] = []
         iterations = 0
-        for attempt in self._quietly(attempts(row)):
+        for attempt in self._quietly(row.run()):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
             if outcomes.count(Outcome.INFEASIBLE) == agreeing:

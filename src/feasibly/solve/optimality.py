@@ -26,9 +26,9 @@ class OptimalityTest:
         lower, upper = (bound[model.free] for bound in model.search_at(x))
         y, nu, z = newton.scaled(point)
         y = np.clip(y, lower, upper)
-        own = np.subtract(*model.bounds_at(x))[model.free] < 0.0  # others are held where their bounds meet
-        pressing = np.concatenate([np.ones(model.n_inequalities), own[newton.below], own[newton.above]])
-        z = np.concatenate([z * pressing, np.zeros(newton.padding)])
+        varies = np.subtract(*model.bounds_at(x))[model.free] < 0.0  # others are held where their bounds meet
+        counts = np.concatenate([np.ones(model.n_inequalities), varies[newton.below], varies[newton.above]])
+        z = np.concatenate([z * counts, np.zeros(newton.padding)])
         _, _, inequality, _ = self._first_order(y, x, nu, z[: model.n_inequalities])
         slack = np.maximum(newton.slacks(y, inequality, lower, upper), 0.0)
         (found,) = self._errors(y, nu, slack, z, x)

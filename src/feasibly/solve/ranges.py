@@ -58,16 +58,16 @@ class Ranges:
                 ne : ne + alone, 0
             ]  # joined rows are linear and do not curve
         copies, nothing = model.copies(y), (1.0, np.zeros(ne), np.zeros(self._ni))
-        curvature = model.wide(y, copies, x, weight, multipliers[:ne, 0], z)[5]
-        equality, inequality, _ = model.wide(y, copies, x, *nothing)[3:]
+        curvature = model.unscaled_second_order(y, copies, x, weight, multipliers[:ne, 0], z)[5]
+        equality, inequality, _ = model.unscaled_second_order(y, copies, x, *nothing)[3:]
         parts = [equality, inequality[self._alone.tolist(), :]]
         if joined:
             signs = casadi.diag(casadi.DM(self._sign[self._heads]))
             parts.append(casadi.mtimes(signs, inequality[self._row[self._heads].tolist(), :]))
-        slope = model.thin(y, copies, x, *nothing)[2]
+        gradient = model.unscaled_first_order(y, copies, x, *nothing)[2]
         names = ["x", "p"]
         return {
-            "grad_f": casadi.Function("grad_f", [y, x], [objective, slope], names, ["f", "grad_f"]),
+            "grad_f": casadi.Function("grad_f", [y, x], [objective, gradient], names, ["f", "grad_f"]),
             "jac_g": casadi.Function("jac_g", [y, x], [rows, casadi.vertcat(*parts)], names, ["g", "jac_g"]),
             "hess_lag": casadi.Function(
                 "hess_lag",
@@ -120,10 +120,10 @@ def _find_groups(inequality: Any, y: Any) -> list[list[tuple[int, float]]]:
     linear = np.flatnonzero(~curved)
     if not len(linear):
         return []
-    slopes = casadi.jacobian(inequality[linear.tolist(), 0], y)
-    if not slopes.is_constant():  # coefficients that change with x
+    gradients = casadi.jacobian(inequality[linear.tolist(), 0], y)
+    if not gradients.is_constant():  # coefficients that change with x
         return []
-    matrix = casadi.DM(slopes).sparse().tocsr()
+    matrix = casadi.DM(gradients).sparse().tocsr()
     found: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for place, row in enumerate(linear.tolist()):
         entries = slice(matrix.indptr[place], matrix.indptr[place + 1])

@@ -50,12 +50,12 @@ class Differentiator:
         y, x = casadi.SX.sym("y", len(model.lower)), casadi.SX.sym("x", len(model.nominal))
         nu, z = casadi.SX.sym("nu", model.n_equalities), casadi.SX.sym("z", model.n_inequalities)
         objective, rows = model.nlp(y, x)
-        slope = casadi.densify(casadi.gradient(objective + casadi.dot(casadi.vertcat(nu, z), rows), y))
+        gradient = casadi.densify(casadi.gradient(objective + casadi.dot(casadi.vertcat(nu, z), rows), y))
         outputs = [
             casadi.densify(rows),
-            casadi.jacobian(slope, y, {"symmetric": True}),
+            casadi.jacobian(gradient, y, {"symmetric": True}),
             casadi.jacobian(rows, y),
-            casadi.jacobian(slope, x),
+            casadi.jacobian(gradient, x),
             casadi.jacobian(rows, x),
         ]
         function = casadi.Function("derivatives", [y, x, nu, z], outputs)
@@ -89,48 +89,48 @@ class Differentiator:
                 moved[free] = found[0]
                 return Sensitivity(moved, *found[1:])
         rows, *entries = self._derivatives(point.y, x, duals.equality, duals.inequality)
-        hessian, jacobian, slope_x, rows_x = (
+        hessian, jacobian, gradient_x, rows_x = (
             sparse.csc_matrix((values, part.indices, part.indptr), shape=part.shape)
             for values, part in zip(entries, self._patterns, strict=True)
         )
-        pull, shift = slope_x @ along, rows_x @ along
+        gradient_change, row_change = gradient_x @ along, rows_x @ along
         moved = np.zeros((len(lower), along.shape[1]))
         if model.bounds is not None:
             # Pinned outputs go where their bounds go, and take the rest with them.
             low, high = (part.sparse().tocsr() @ along for part in self._bound_slopes(x))
             moved = np.where(is_free[:, None], 0.0, low)
-            pull, shift = pull + hessian @ moved, shift + jacobian @ moved
-        # An inequality with multiplier z and slack s pulls back with z / s: without end where it is tight. One that
-        # presses gets a row of its own instead, with s / z in the corner, so that nothing large is added to anything.
+            gradient_change, row_change = gradient_change + hessian @ moved, row_change + jacobian @ moved
+        # An inequality with multiplier z and slack s adds z / s to the Hessian: without end where it is tight. One that
+        # is active gets a row of its own instead, with s / z in the corner: nothing large is added to anything.
         slack = np.maximum(-rows[ne:], floor)
         if tight:
             slack = np.where(duals.inequality > 0.0, floor, slack)
-        presses = duals.inequality > slack
-        weight = np.where(presses, 0.0, duals.inequality / slack)
-        held = np.concatenate([np.ones(ne, dtype=bool), presses])
-        give = np.full(int(held.sum()), self.settings.sensitivity_regularisation)
-        give[ne:] += slack[presses] / duals.inequality[presses]
+        active = duals.inequality > slack
+        weight = np.where(active, 0.0, duals.inequality / slack)
+        kept = np.concatenate([np.ones(ne, dtype=bool), active])
+        corner = np.full(int(kept.sum()), self.settings.sensitivity_regularisation)
+        corner[ne:] += slack[active] / duals.inequality[active]
         below = duals.lower / np.maximum(point.y - lower, floor)
         above = duals.upper / np.maximum(upper - point.y, floor)
-        system = self._system(entries[0], entries[1], is_free, held, (below + above)[free], give)
+        system = self._system(entries[0], entries[1], is_free, kept, (below + above)[free], corner)
         if weight.any():
             soft = jacobian[ne:][:, free]
             block = (soft.T @ sparse.diags(weight) @ soft).tocsc()
             block.resize(system.shape)
             system = system + block
-            pull = pull + jacobian[ne:].T @ (weight[:, None] * shift[ne:])
+            gradient_change = gradient_change + jacobian[ne:].T @ (weight[:, None] * row_change[ne:])
         if model.bounds is not None:
-            pull = pull - below[:, None] * low - above[:, None] * high
-        change = -_solve(system, np.concatenate([pull[free], shift[held]]))
+            gradient_change = gradient_change - below[:, None] * low - above[:, None] * high
+        change = -_solve(system, np.concatenate([gradient_change[free], row_change[kept]]))
         moved[free] = change[: len(free)]
-        pressing = np.zeros((len(weight), along.shape[1]))
+        dz = np.zeros((len(weight), along.shape[1]))
         if weight.any():
-            pressing = weight[:, None] * (soft @ change[: len(free)] + shift[ne:])
-        pressing[presses] = change[len(free) + ne :]
-        return Sensitivity(y=moved, equality=change[len(free) : len(free) + ne], inequality=pressing)
+            dz = weight[:, None] * (soft @ change[: len(free)] + row_change[ne:])
+        dz[active] = change[len(free) + ne :]
+        return Sensitivity(y=moved, equality=change[len(free) : len(free) + ne], inequality=dz)
 
     def _system(
-        self, hessian: Array, jacobian: Array, is_free: Mask, held: Mask, diagonal: Array, give: Array
+        self, hessian: Array, jacobian: Array, is_free: Mask, kept: Mask, diagonal: Array, corner: Array
     ) -> Any:
         """The matrix over free outputs and rows that hold with equality, from entries in the functions' own order.
 
@@ -138,16 +138,16 @@ class Differentiator:
         """
         n = len(diagonal)
         output = np.cumsum(is_free) - 1
-        row = n + np.cumsum(held) - 1
+        row = n + np.cumsum(kept) - 1
         inner = is_free[self._hessian_rows] & is_free[self._hessian_columns]
-        outer = held[self._rows] & is_free[self._columns]
+        outer = kept[self._rows] & is_free[self._columns]
         across, down = output[self._columns[outer]], row[self._rows[outer]]
-        ends = np.arange(n + len(give))
+        ends = np.arange(n + len(corner))
         places = (
             np.concatenate([output[self._hessian_rows[inner]], across, down, ends]),
             np.concatenate([output[self._hessian_columns[inner]], down, across, ends]),
         )
-        values = np.concatenate([hessian[inner], jacobian[outer], jacobian[outer], diagonal, -give])
+        values = np.concatenate([hessian[inner], jacobian[outer], jacobian[outer], diagonal, -corner])
         return sparse.coo_matrix((values, places), shape=(len(ends), len(ends))).tocsc()
 
 

@@ -40,7 +40,7 @@ class StepSettings:
             1e-7 keeps the factors sound where an output has no curvature, and leaves outputs that do not matter
             (reactive power of two generators at one bus) wherever they were instead of at the centre of their range.
         largest_ratio: the largest `z/s` in that matrix. A larger one (prices of 1000 at the end of a solve make it
-            1e15) drowns all else that stands in the same entry; refinement restores what is left out.
+            1e15) drowns all else that is added to the same entry; refinement restores what is left out.
         refine_below: the `mu` below which a step gets one iterative refinement.
         short_step, most_short_steps: so many steps in a row shorter than that mean the row has stalled.
     """
@@ -91,6 +91,8 @@ _ELASTIC = replace(_SAFEGUARDED, refine_below=1e-2, short_step=1e-5, most_short_
         "full_step",
         "violation_change",
         "violation_apart",
+        "infeasible_cold_attempts",
+        "extended_iterations",
     ),
     stored={
         "start_barriers": "centres",
@@ -220,7 +222,7 @@ class SolverSettings:
     most_iterations: int = 40
     """Of each attempt: rows that converge take a dozen."""
     divergence: float = 1e12
-    """An error or a complementarity above this has no way back."""
+    """An error or a complementarity above this means that the iterates diverge."""
 
     # ---- is there a feasible point at all ----------------------------------------------------------------
 
@@ -241,7 +243,9 @@ class SolverSettings:
     # ---- attempts, one after the other -------------------------------------------------------------------
 
     infeasible_attempts: int = 2
-    """So many attempts that end infeasible settle the matter."""
+    """So many attempts that end infeasible show that a row has no solution;"""
+    infeasible_cold_attempts: int = 3
+    """so many where the nominal input has none either, and all of them are cold starts."""
     far_from_feasible: float = 1e-3
     """A warm start that ends with a larger violation (scaled) most likely belongs to a row without a solution."""
     raised_start: float = 0.25
@@ -272,8 +276,10 @@ class SolverSettings:
     cold: float = 3.0
     """The nominal input, solved from a cold start, takes about so many times as long as a row."""
     extend_below: float = 1e-5
-    """A row whose errors are all below this has twice as many iterations as another: at the edge of feasibility, where
-    constraints' gradients hardly differ, errors halve in every step (one row in 800 of case57_ieee)."""
+    """A row whose errors are all below this has more iterations than another: at the edge of feasibility, where
+    constraints' gradients hardly differ, errors halve in every step (one row in 800 of case57_ieee);"""
+    extended_iterations: float = 2.0
+    """so many times as many."""
     acceptable_factor: float = 2.0
     """A row whose iterations are all used up and whose errors are below so many times their tolerance has converged. At
     such an edge cost moves as the root of the violation: with ten, one of 1000 outages of case57_ieee was 1.5e-3 %
@@ -339,7 +345,7 @@ class SolverSettings:
     condensed_regularisation: float = 1e-9
     """On its diagonal; the second solve takes it out."""
     condensed_residual: float = 1e-7
-    """What may be left of the equations, relative to what stands in them."""
+    """What may be left of the equations, relative to their terms."""
 
 
 DEFAULT = SolverSettings()

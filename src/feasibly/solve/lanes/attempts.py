@@ -3,9 +3,8 @@
 A row that converges is done wherever it is. Otherwise, downwards:
 
     FIRST        from a start of its own, if it has one
-    NEAR         or WIDE_FAST: the nominal central path   (large problems: the other of the two, inertia-corrected,
-    comes
-                                                           next; one that ends at an infeasible point leads to GUESS)
+    NEAR         or WIDE_FAST: the nominal central path   (large problems: the other of the two, with its inertia
+                                                           corrected, comes next; an infeasible point leads to GUESS)
     WIDE         the same with safeguarded steps
     CORRECTED    the same with the inertia corrected
     ELASTIC      constraints may be violated at an l1 penalty

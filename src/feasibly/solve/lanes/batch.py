@@ -76,7 +76,7 @@ class BatchSolver:
         self._kept = np.arange(self._whole.n_inequalities) if model.kept is None else model.kept
         self.plan = LARGE_PLAN if self.large else PLAN
         self.iteration = LaneIteration(model, self.settings)
-        self._starts = LaneStarts(self.iteration, interior, self._kept, nominal)
+        self._lane_starts = LaneStarts(self.iteration, interior, self._kept, nominal)
         self._fixed_gradient = LaneFunction(model.fixed_gradient) if len(model.fixed_outputs) else None
         self._rules: dict[Attempt, LaneRules] = {}
         unit = model.objective_scale
@@ -134,7 +134,7 @@ class BatchSolver:
     ) -> BatchResult:
         begun: dict[int, Array] = {}
         if starts is not None and given.any():
-            iterates = self._starts.push_inside(x[given], starts.take(given))
+            iterates = self._lane_starts.push_inside(x[given], starts.take(given))
             sound = np.isfinite(iterates).all(axis=1)
             begun = dict(zip(np.flatnonzero(given)[sound].tolist(), iterates[sound], strict=True))
         lanes = LaneRun(self, x, begun, go_on, wide)
@@ -146,7 +146,7 @@ class BatchSolver:
 
     def start(self, attempt: Attempt, x: Array, known: Array | None) -> Array:
         """The iterate that an attempt at a row starts at; `known` is the one that belongs to the row."""
-        return self._starts.start(attempt, x, known)
+        return self._lane_starts.start(attempt, x, known)
 
     def rules(self, attempt: Attempt) -> LaneRules:
         """What holds for a lane during an attempt."""
@@ -210,7 +210,7 @@ class BatchSolver:
     def _point(self, x: Array, found: Array) -> Point:
         model, newton, parts = self._model, self.iteration.newton, self.iteration.parts
         unit = model.objective_scale
-        lower, upper = self._starts.bounds(x)
+        lower, upper = self._lane_starts.bounds(x)
         y, low, high = lower.copy(), np.zeros_like(lower), np.zeros_like(lower)
         free, ni, nl = model.free, model.n_inequalities, len(newton.below)
         y[:, free] = np.clip(found[:, parts["y"]], lower[:, free], upper[:, free])

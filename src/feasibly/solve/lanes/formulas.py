@@ -3,8 +3,8 @@
 A lane may be *elastic*: equalities `c` and inequalities `h` may then be violated at an l1 penalty of one, `c = a - b`
 and `h + s = t` with `a, b, s, t >= 0`, against an objective with the weight `w`. Such a problem always has an
 interior, so that the iteration stalls nowhere: it ends at the optimum if the penalty is high enough, else at an
-infeasible stationary point. By its own optimality conditions the multipliers of `a`, `b` and `t` are `1 - nu`, `1 +
-nu` and `1 - z`; eliminated, they change two diagonals of the matrix and nothing of its pattern:
+infeasible stationary point. By its own optimality conditions the multipliers of `a`, `b` and `t` are `1 - nu`,
+`1 + nu` and `1 - z`; eliminated, they change two diagonals of the matrix and nothing of its pattern:
 
     [w H + A' (1 / R) A, J'; J, -E]        R = s / z + t / (1 - z)        E = a / (1 - nu) + b / (1 + nu)
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from feasibly.solve._newton import INFO as ROW_INFO
+from feasibly.solve._newton import ROW_INFO
 from feasibly.solve.lanes.builder import Column, ProgramBuilder
 from feasibly.solve.lanes.kernels import Workspace
 from feasibly.solve.lanes.linear import CondensedColumns
@@ -39,7 +39,7 @@ INFO = (*ROW_INFO, "elastic sum", "residual sum")
 by, of which feasibility is the largest."""
 
 
-class Programs(NamedTuple):
+class IterationPrograms(NamedTuple):
     """What runs between solving linear systems, in this order."""
 
     assemble: Callable[[], None]
@@ -69,9 +69,9 @@ class Formulas:
         self.residual, self.refined = self._residual(), self._refined()
         self.step = self._step()
 
-    def on(self, vectors: Workspace) -> Programs:
+    def on(self, vectors: Workspace) -> IterationPrograms:
         """The programs, ready to run there."""
-        return Programs(*(getattr(self, name).on(vectors) for name in Programs._fields))
+        return IterationPrograms(*(getattr(self, name).on(vectors) for name in IterationPrograms._fields))
 
     # ---- columns that several programs read ------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Formulas:
         ds = build.apply("NEG", build.add(build.block("slack residual"), along))
         if not self._elastic:
             return {"y": dy, "nu": dnu, "s": ds, "z": dz}
-        beyond, above, below = self._room(build)
+        beyond, above, below = self._below_penalty(build)
         moved_t, moved_a, moved_b = build.mul(t, dz[:ni]), build.mul(a, dnu), build.mul(b, dnu)
         if targets is not None:
             moved_t, moved_a = build.add(moved_t, targets[1]), build.add(moved_a, targets[2])
@@ -207,17 +207,20 @@ class Formulas:
             for name, part in (("a", a), ("b", b), ("t", t)):
                 primal.append(build.div(d[name], build.add(part, plain)))
             back = build.apply("NEG", elastic)
-            for step, change, room in zip(
-                (back, back, elastic), (d["z"][:ni], d["nu"], d["nu"]), self._room(build), strict=True
+            for step, change, left in zip(
+                (back, back, elastic),
+                (d["z"][:ni], d["nu"], d["nu"]),
+                self._below_penalty(build),
+                strict=True,
             ):
-                dual.append(build.div(build.mul(step, change), room))
+                dual.append(build.div(build.mul(step, change), left))
         steps = []
         for shares in (primal, dual):
             most = build.largest(build.apply("NEG", np.concatenate(shares)))
             steps.append(build.apply("FMIN", build.div(fraction, build.apply("FMAX", most, 1e-30)), 1.0))
         return steps[0], steps[1]
 
-    def _room(self, build: ProgramBuilder) -> list[Column]:
+    def _below_penalty(self, build: ProgramBuilder) -> list[Column]:
         """What is left between multipliers and the penalty of violating a constraint."""
         return [build.block(name) for name in ("1 - z", "1 - nu", "1 + nu")]
 
@@ -237,7 +240,7 @@ class Formulas:
         if self._elastic:
             away = build.mul(dual, elastic)
             back = build.apply("NEG", away)
-            beyond, above, below = self._room(build)
+            beyond, above, below = self._below_penalty(build)
             others = np.concatenate([
                 build.mul(there(t, primal, d["t"]), there(beyond, back, d["z"][:ni])),
                 build.mul(there(a, primal, d["a"]), there(above, back, d["nu"])),
@@ -321,7 +324,7 @@ class Formulas:
         more = {"y": dy, "nu": dnu, "s": ds, "z": dz}
         if self._elastic:
             _, _, _, _, a, b, t = self._iterate(build)
-            beyond, above, below = self._room(build)
+            beyond, above, below = self._below_penalty(build)
             more |= {
                 "a": build.div(build.mul(a, dnu), above),
                 "b": build.apply("NEG", build.div(build.mul(b, dnu), below)),

@@ -52,7 +52,7 @@ class Kernels:
         self._engine = binding.create_mcjit_compiler(parsed, target)
         self._engine.finalize_object()
         self.run = self._function("run", 3)
-        """`(runs, number of runs, memory)`: see `program.Program`."""
+        """`(runs, number of runs, workspace)`: see `program.Program`."""
         self.factor = self._function("factor", 5)
         """`(columns, targets, size, values, inverses)`: see `factors.Factors`."""
         self.substitute = self._function("substitute", 6)

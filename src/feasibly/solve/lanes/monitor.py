@@ -155,7 +155,9 @@ class LaneMonitor:
         late = self.iterations >= self._most_iterations
         if late.any():
             errors = info[:3].max(axis=0)
-            late &= ~((errors <= s.extend_below) & (self.iterations < 2.0 * self._most_iterations))
+            late &= ~(
+                (errors <= s.extend_below) & (self.iterations < s.extended_iterations * self._most_iterations)
+            )
             good = (info[:3] <= s.acceptable_factor * self._tolerances[:3]).all(axis=0)
             converged |= late & sound & central & good
             ended |= late

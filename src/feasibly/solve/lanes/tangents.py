@@ -137,10 +137,10 @@ class Tangents:
             return build.largest(build.apply("FABS", column))
 
         rows, columns = linear.pattern["J"]
-        priced = build.copy(np.broadcast_to(build.constant(0.0), len(y)))
-        build.add_product(columns, rows, build.block("J"), nu, priced)
+        equality_term = build.copy(np.broadcast_to(build.constant(0.0), len(y)))
+        build.add_product(columns, rows, build.block("J"), nu, equality_term)
         reach = build.add(largest(y), 1e-300)
-        against = build.add(build.fma(largest(build.block("H")), reach, largest(priced)), 1e-300)
+        against = build.add(build.fma(largest(build.block("H")), reach, largest(equality_term)), 1e-300)
         off = build.div(largest(gradient), against)
         bounds = float(self._newton.n_slacks - self._newton.padding > self._model.n_inequalities)
         steepest = build.apply("FMAX", largest(build.block("A")), bounds)
@@ -157,7 +157,7 @@ class Tangents:
         """How outputs move along the columns of `along`, `(rows, n_outputs, k)`, and for which rows that is sound.
 
         Every inequality with a multiplier holds with equality if they are `tight`. Otherwise, and at bounds anyway,
-        a constraint pulls back with its multiplier over its slack, as where the interior-point method has ended.
+        a constraint counts with its multiplier over its slack, as where the interior-point method has ended.
         """
         model, count = self._model, len(x)
         moved = np.zeros((count, len(model.lower), along.shape[1]))
@@ -188,7 +188,7 @@ class Tangents:
         return moved, sound
 
     def _use_slacks(self) -> None:
-        """Give inequalities the slack that they have where lanes stand."""
+        """Give inequalities the slack that they have at the lanes' points."""
         ni, s = self._model.n_inequalities, self._settings
         z, slack = self._blocks["z"][:ni], np.maximum(-self._blocks["h"], s.slack_floor)
         self._blocks["ratio"][:ni] = np.minimum(z / slack, s.condensed_largest_ratio)
