@@ -23,7 +23,7 @@ import numpy as np
 import feasibly as fb
 from feasibly.answer.device import DeviceProgram
 from feasibly.answer.device_operator import LARGE, _large
-from feasibly.answer.step import Iteration
+from feasibly.answer.step import DenseIteration
 from feasibly.model.small_systems import fastest
 from feasibly.precision import double
 
@@ -150,8 +150,12 @@ def measure(
 def one_step(program: DeviceProgram, start: Any) -> float:
     """Seconds of one step of a whole batch if no candidate's multiplier ever changed."""
     calibration = program._driver.calibration
-    iteration = Iteration(
-        program._driver.search, calibration.candidates, calibration.flips, calibration.settings, unchanged
+    iteration = DenseIteration(
+        program._driver.search,
+        calibration.candidates,
+        calibration.max_changes,
+        calibration.settings,
+        unchanged,
     )
 
     def run(steps: int) -> Any:

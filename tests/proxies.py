@@ -26,7 +26,10 @@ def patient(proxy):
     if proxy.calibration is None:
         return proxy
     every = replace(
-        proxy.calibration, worthwhile_passes=Calibration.worthwhile_passes, confirms=True, warm=True
+        proxy.calibration,
+        worthwhile_passes=Calibration.worthwhile_passes,
+        auto_tries_passes=True,
+        start_from_belief=True,
     )
     return fb.Proxy(
         proxy.problem, proxy.model, proxy.record, keys=proxy.keys, calibration=every,

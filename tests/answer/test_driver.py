@@ -20,8 +20,8 @@ from feasibly.answer.schedule import (
     POLISHED,
     SHARED_ONLY,
     SHARED_OPTIMAL,
-    By,
-    passes,
+    Factorisation,
+    level_passes,
     shared_part,
 )
 from feasibly.answer.settings import Settings
@@ -42,7 +42,7 @@ def rough(data, rows):
 def changed(proxy, **changes):
     """The proxy's driver with another calibration, which hands no row on early unless told to."""
     driver = proxy.ladder.driver
-    patient = {"worthwhile_passes": Calibration.worthwhile_passes, "warm": True}
+    patient = {"worthwhile_passes": Calibration.worthwhile_passes, "start_from_belief": True}
     calibration = replace(driver.calibration, **patient | changes)
     return Driver(proxy.problem, calibration, driver.covariance, reuse=driver)
 
@@ -67,7 +67,7 @@ def test_a_constraint_that_nobody_watches_is_seen_and_the_row_solved():
     proxy, data = trained("grid6")
     x, best, _ = unseen(proxy, data, 12)
     driver = proxy.ladder.driver
-    lam = driver.run(x, rough(data, len(x)), POLISHED).state.lam
+    lam = driver.run(x, rough(data, len(x)), POLISHED).iterate.lam
     watched = driver.calibration.candidates
     at = int(np.argmax(lam[:, : watched.bounds].mean(axis=0)))
     assert lam[:, at].min() > 0.0
@@ -78,7 +78,7 @@ def test_a_constraint_that_nobody_watches_is_seen_and_the_row_solved():
         c,
         candidates=Candidates(watched.lower[lower], watched.upper[upper], watched.inequality),
         base=c.base[keep],
-        flips=min(c.flips, int(keep.sum())),
+        max_changes=min(c.max_changes, int(keep.sum())),
         centres=tuple(centre._replace(lam=centre.lam[keep]) for centre in c.centres),
         duals=calibrate_duals(data, proxy, keep, c),
     )
@@ -127,7 +127,7 @@ def test_so_many_passes_and_no_more(rows):
     usual = driver.run(x, rough(data, rows), shared_part(CONDITIONED))
     for most in (1, 3):
         found = driver.run(x, rough(data, rows), shared_part(CONDITIONED, most))
-        plan = passes(driver.settings, rows, CONDITIONED[0])[:most]
+        plan = level_passes(driver.settings, rows, CONDITIONED[0])[:most]
         shared = found.level != "overruled"
         assert found.steps[shared].max(initial=0) <= sum(one.steps for one in plan) * len(
             driver.calibration.centres
@@ -198,7 +198,7 @@ def test_multipliers_are_the_solvers():
     driver = changed(proxy)
     for schedule in (POLISHED, CONFIRMED):
         found = driver.run(x, proxy.model.predict(x).mean, schedule)
-        own = refine(driver, x, found.state, found.converged, found.solved)
+        own = refine(driver, x, found.iterate, found.converged, found.solved)
         good = found.converged
         assert good.mean() > 0.7
         scale = max(np.abs(duals.equality).max(), np.abs(duals.lower).max())
@@ -219,12 +219,12 @@ def test_batches_cover_every_row_once(rows):
 
 
 def test_schedules_end_where_rows_can_be_solved_and_passes_grow_more_patient():
-    assert CONDITIONED[-1].by is By.ROW
-    assert POLISHED[-1].by is By.ROW
-    assert all(level.by is not By.ROW for level in (*CONFIRMED, *SHARED_ONLY))
+    assert CONDITIONED[-1].by is Factorisation.OWN
+    assert POLISHED[-1].by is Factorisation.OWN
+    assert all(level.by is not Factorisation.OWN for level in (*CONFIRMED, *SHARED_ONLY))
     settings = Settings()
     for level in {*CONDITIONED, *POLISHED, *CONFIRMED, *SHARED_ONLY, *SHARED_OPTIMAL}:
-        rounds = [sum(one.rounds) for one in passes(settings, 1000, level)]
+        rounds = [sum(one.rounds) for one in level_passes(settings, 1000, level)]
         assert rounds == sorted(rounds)
 
 
@@ -249,7 +249,13 @@ def test_polished_rows_start_as_for_a_label_where_training_says_so(monkeypatch):
     """There `polished` is the row-wise solver alone, and nothing that is believed may lead it to another optimum."""
     proxy, data = trained("grid6")
     x, _, _ = unseen(proxy, data, 6)
-    quick = replace(proxy.calibration, worthwhile_passes=0, warm=False, goes_on=True, wide=True)
+    quick = replace(
+        proxy.calibration,
+        worthwhile_passes=0,
+        start_from_belief=False,
+        start_from_passes=True,
+        large_barrier=True,
+    )
     asked = fb.Proxy(
         proxy.problem, proxy.model, proxy.record, keys=proxy.keys, calibration=quick,
         driver=proxy.ladder.driver.having(quick), box=proxy.box, leverage=proxy.leverage,
@@ -258,7 +264,7 @@ def test_polished_rows_start_as_for_a_label_where_training_says_so(monkeypatch):
     solve = rowwise.solve
 
     def spying(rows, starts, **kwargs):
-        given.append((starts, kwargs["wide"]))
+        given.append((starts, kwargs["large_barrier"]))
         return solve(rows, starts, **kwargs)
 
     monkeypatch.setattr(rowwise, "solve", spying)
@@ -266,7 +272,7 @@ def test_polished_rows_start_as_for_a_label_where_training_says_so(monkeypatch):
         assert asked.predict(x, answer).ok.all()
     starts = [point for point, _ in given]
     assert len(given) == 3
-    assert all(wide for _, wide in given)
+    assert all(large for _, large in given)
     assert starts[:2] == [None, None]
     assert starts[2] is None or np.isnan(starts[2].y).all()
 
@@ -281,7 +287,7 @@ def test_a_row_that_nobody_solved_is_not_ok_for_being_feasible(which, monkeypatc
         box=([-1.0] * 2, [1.0] * 2),
     )
     proxy = fb.fit(problem, fb.label(problem, count=40, seed=0, jobs=1), "ridge", budget=30, seed=0)
-    calibration = replace(proxy.calibration, worthwhile_passes=0, warm=False)
+    calibration = replace(proxy.calibration, worthwhile_passes=0, start_from_belief=False)
     proxy = fb.Proxy(problem, proxy.model, proxy.record, keys=proxy.keys, calibration=calibration)
     nothing = Solved(
         Point.nothing(problem, 3), ("NUMERICAL",) * 3, np.zeros(3, dtype=np.int64), np.zeros(3),

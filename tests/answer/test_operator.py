@@ -144,8 +144,10 @@ def test_where_the_step_rests_the_rows_own_optimality_conditions_hold():
     lam = c.candidates.compress(duals)
     start = driver.start(x, y)._replace(equality=duals.equality, lam=lam, active=lam > 1e-6)
     operator = driver.operator(0)
-    moved, _ = driver.iteration.run(operator, x, y, start, 1, proximal=False, rest=0.0, rounds=(40, 40))
-    away = np.abs(moved.y - y) / c.trust
+    moved, _ = driver.iteration.run(
+        operator, x, y, start, 1, proximal=False, cost_tolerance=0.0, rounds=(40, 40)
+    )
+    away = np.abs(moved.y - y) / c.radius
     assert np.median(away.max(axis=1)) < 1e-5
 
 
@@ -155,17 +157,17 @@ def test_the_first_order_response_is_one_step_from_the_centre(name):
     x, _, _ = unseen(proxy, data, 10)
     driver = proxy.ladder.driver
     operator, c = driver.operator(0), driver.calibration
-    law = Law(first_order_response(proxy.problem, operator), c.flips)
+    law = Law(first_order_response(proxy.problem, operator), c.max_changes)
     answer, settled = law.respond(x)
     centre = operator.centre
     start = driver.start(x, np.tile(centre.y, (len(x), 1)))
     start = start._replace(
         equality=np.tile(centre.equality, (len(x), 1)), lam=np.tile(centre.lam, (len(x), 1))
     )
-    free_to_move = replace(c, trust=np.full_like(c.trust, 1e9))
+    free_to_move = replace(c, radius=np.full_like(c.radius, 1e9))
     far = Driver(proxy.problem, free_to_move, driver.covariance)
     stepped, _ = far.iteration.run(
-        far.operator(0), x, start.y, start, 1, proximal=False, rest=0.0, rounds=(40, 40)
+        far.operator(0), x, start.y, start, 1, proximal=False, cost_tolerance=0.0, rounds=(40, 40)
     )
     assert settled.mean() > 0.5
     scale = np.abs(stepped.y[settled] - centre.y).max()
@@ -182,9 +184,9 @@ def test_the_first_order_response_is_the_derivative_of_solved_instances():
     operator = build_operator(
         problem, driver._derivatives, centre, weightless.candidates, weightless.base,
         invert_belief(driver.covariance, free_variables(problem), SETTINGS.belief_floor), weightless.weight,
-        weightless.trust, SETTINGS,
+        weightless.radius, SETTINGS,
     )  # fmt: skip
-    law = Law(first_order_response(problem, operator), driver.calibration.flips)
+    law = Law(first_order_response(problem, operator), driver.calibration.max_changes)
     solver = Solver.build(problem)
     checked = 0
     for i in range(problem.n_inputs):

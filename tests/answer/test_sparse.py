@@ -78,7 +78,7 @@ def test_rows_reach_the_optimum_whatever_their_active_set(name):
         cost, equality, inequality = driver.measure(x, found.y)
         assert np.maximum(equality, inequality)[found.converged].max() < 1e-6
         assert np.median((np.abs(cost - best) / np.abs(best))[found.converged]) < closest
-    assert (found.state.active != driver.calibration.base).any()
+    assert (found.iterate.active != driver.calibration.base).any()
 
 
 def test_a_row_gets_the_same_answer_alone_and_among_others():
@@ -140,7 +140,7 @@ def test_complementarity_by_flips_is_the_one_that_enumeration_finds():
 
 def test_steps_are_limited_only_where_derivatives_change():
     driver, _ = sparse_driver("grid6")
-    straight = np.isinf(driver.calibration.trust)
+    straight = np.isinf(driver.calibration.radius)
     blocks = driver.problem.blocks
     for name in ("pg", "qg"):
         assert straight[blocks[name]].all()
@@ -152,7 +152,7 @@ def test_steps_are_limited_only_where_derivatives_change():
 def test_the_usual_active_set_is_that_of_most_answers():
     driver, labels = sparse_driver("grid6")
     found = driver.run(labels.x[:16], labels.y[:16], SHARED_ONLY)
-    apart = (found.state.active != driver.calibration.base).mean(axis=0)
+    apart = (found.iterate.active != driver.calibration.base).mean(axis=0)
     assert found.converged.all()
     assert apart.max() <= 0.6
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
+from feasibly.answer.plan import Plan, SolverStart
 from feasibly.answer.progress import Found
 from feasibly.answer.record import AnswerOutcome
-from feasibly.answer.schedule import CONFIRMED
-from feasibly.answer.step import State
+from feasibly.answer.step import Iterate
 from feasibly.model.belief import Belief
 from feasibly.problem.point import Duals, Point
 
@@ -25,13 +25,14 @@ Trust = Callable[[str, Mask, Array, float], Mask]
 
 
 @dataclass(frozen=True, eq=False)
-class Climbed:
+class RungResult:
     """What a rung gave: answers, their spread, and for each row what answered it and what else became of it."""
 
     y: Array
     std: Array
     rungs: list[str]
     verdicts: list[AnswerOutcome | None]
+    """What the rung knows of a row beyond its residuals: that it has no solution, or did not converge."""
     duals: Duals | Callable[[], Duals] | None = None
     """Multipliers, or what computes them."""
     measured: tuple[Array, Array, Array] | None = None
@@ -39,33 +40,34 @@ class Climbed:
     level: tuple[str, ...] = ()
     steps: NDArray[np.int64] | None = None
     factorisations: NDArray[np.int64] | None = None
-    standing: State | None = None
+    standing: Iterate | None = None
 
 
-def solved(driver: Driver, x: Array) -> Climbed:
+def solved(driver: Driver, plan: Plan, x: Array) -> RungResult:
     """The solver, from the nominal solution as for labels, many rows at once: what the proxy believes has no say."""
     point = Point.nothing(driver.problem, len(x))
     rows = np.arange(len(x))
-    verdicts, iterations, measured = _solve(driver, x, rows, None, point)
+    verdicts, iterations, measured = _solve(driver, plan, x, rows, None, point)
     level = tuple("" if verdict else "solver" for verdict in verdicts)
     steps = np.zeros(len(x), dtype=np.int64)
     zeros = np.zeros_like(point.y)
     rungs = ["solved"] * len(x)
-    return Climbed(point.y, zeros, rungs, verdicts, point.duals, measured, level, steps, iterations)
+    return RungResult(point.y, zeros, rungs, verdicts, point.duals, measured, level, steps, iterations)
 
 
 def auto(
-    driver: Driver, x: Array, belief: Belief, outside: Mask, tolerance: float, trust: Trust | None
-) -> Climbed:
+    driver: Driver, plan: Plan, x: Array, belief: Belief, outside: Mask, tolerance: float, trust: Trust | None
+) -> RungResult:
     """Answers of shared operators where they are feasible and stationary, the solver's elsewhere.
+
+    In order: the plan's shared passes for rows inside the range (`Driver.run`); a row stays that converged in optimal
+    mode within the tolerance; all others go to the solver, each from where the plan says (`_solver_starts`).
 
     With a certificate, the certified gap has to be within the tolerance too. Rows outside the range go straight to
     the solver.
     """
     inside = np.flatnonzero(~outside)
-    c = driver.calibration
-    schedule = CONFIRMED if c.confirms or not driver.rowwise.installed else ()
-    found = driver.run(x[inside], belief.mean[inside], schedule)
+    found = driver.run(x[inside], belief.mean[inside], plan.schedule)
     fine = found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
     if trust is not None:
         hard = difficulty(driver, x[inside], Belief(belief.mean[inside], belief.std[inside]))
@@ -84,8 +86,8 @@ def auto(
     factorisations = np.zeros(len(x), dtype=np.int64)
     left = np.concatenate([inside[~fine], np.flatnonzero(outside)])
     if len(left) and driver.rowwise.available:
-        starts = _starts(driver, x, belief, found, ~fine, outside)
-        verdicts, factorisations, known_of_left = _solve(driver, x, left, starts, point)
+        starts = _solver_starts(driver, plan, x, belief, found, ~fine, outside)
+        verdicts, factorisations, known_of_left = _solve(driver, plan, x, left, starts, point)
         for part, known in zip(measured, known_of_left, strict=True):
             part[left] = known
         level[[i for i in left if verdicts[i] is None]] = "solver"
@@ -96,20 +98,25 @@ def auto(
 
     def duals() -> Duals:
         every = np.ones(len(kept), dtype=bool)
-        point.duals.put(kept, refine(driver, x[kept], found.state.take(fine), every))
+        point.duals.put(kept, refine(driver, x[kept], found.iterate.take(fine), every))
         return point.duals
 
-    return Climbed(point.y, std, list(rung), verdicts, duals, measured, tuple(level), steps, factorisations)
+    return RungResult(
+        point.y, std, list(rung), verdicts, duals, measured, tuple(level), steps, factorisations
+    )
 
 
-def _starts(driver: Driver, x: Array, belief: Belief, found: Found, unfinished: Mask, outside: Mask) -> Point:
-    """Where the solver begins: the best point met, or the belief with predicted multipliers where that pays."""
-    c = driver.calibration
-    mean = belief.mean[outside] if c.warm else np.full_like(belief.mean[outside], np.nan)
-    state = driver.start(x[outside], mean)
-    left = found.state.take(unfinished)
-    if not c.goes_on:
-        left = left._replace(y=np.full_like(left.y, np.nan))
+def _solver_starts(
+    driver: Driver, plan: Plan, x: Array, belief: Belief, found: Found, unfinished: Mask, outside: Mask
+) -> Point:
+    """Where the solver begins, rows inside first: NaN, which helps no row, where it starts as for a label."""
+
+    def start(iterate: Iterate, passes_made: bool) -> Iterate:
+        cold = plan.solver_start(passes_made).cold
+        return iterate._replace(y=np.full_like(iterate.y, np.nan)) if cold else iterate
+
+    left = start(found.iterate.take(unfinished), bool(found.passes))
+    state = start(driver.start(x[outside], belief.mean[outside]), False)
     parts = driver.full(left), driver.full(state)
     joined = [
         np.concatenate([getattr(p.duals, n) for p in parts])
@@ -125,13 +132,14 @@ def difficulty(driver: Driver, x: Array, belief: Belief) -> Array:
 
 
 def _solve(
-    driver: Driver, x: Array, rows: NDArray[np.int64], starts: Point | None, into: Point
+    driver: Driver, plan: Plan, x: Array, rows: NDArray[np.int64], starts: Point | None, into: Point
 ) -> tuple[list[AnswerOutcome | None], NDArray[np.int64], tuple[Array, Array, Array]]:
     """The whole solver for some rows; points go `into`. Verdicts and iterations of all rows, and what was measured of
     those that were solved."""
     verdicts: list[AnswerOutcome | None] = [None] * len(x)
     iterations = np.zeros(len(x), dtype=np.int64)
-    solved = driver.rowwise.solve(x[rows], starts, thorough=True, wide=driver.calibration.wide)
+    large_barrier = SolverStart.NOMINAL_LARGE_BARRIER in (plan.after_passes, plan.without_passes)
+    solved = driver.rowwise.solve(x[rows], starts, thorough=True, large_barrier=large_barrier)
     into.put(rows, solved.point)
     iterations[rows] = solved.iterations
     for row, outcome in zip(rows, solved.outcome, strict=True):

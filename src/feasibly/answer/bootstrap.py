@@ -56,11 +56,11 @@ def answered_by_itself(
     tell("operator with what may become active")
     driver = first_driver(problem, labels, watched, doubt, chosen)
     response = first_order_response(driver.search, driver.operator(0))
-    law = Law.of(response, driver.calibration.flips, chosen.complementarity)
+    law = Law.of(response, driver.calibration.max_changes, chosen.complementarity)
     tell("answers from few labels")
     found = driver.run(inputs, law.respond(inputs)[0], SHARED_OPTIMAL, until=until)
     kept = np.flatnonzero(found.converged)
-    point = driver.point(inputs[kept], found.state.take(kept))
+    point = driver.point(inputs[kept], found.iterate.take(kept))
     joined = [
         np.concatenate([getattr(labels.duals, name), getattr(point.duals, name)])
         for name in ("equality", "inequality", "lower", "upper")

@@ -17,7 +17,7 @@ from feasibly.answer.calibration import Calibration, Centre, Labels
 from feasibly.answer.candidates import Candidates, find_candidates, find_pressing, in_order
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.driver import Driver, search_duals
-from feasibly.answer.economy import economised
+from feasibly.answer.handover import choose_handover
 from feasibly.answer.operator import free_variables, split_spaces
 from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
@@ -54,7 +54,7 @@ def calibrate(
         seed: of those starts.
         seconds: no further pass is begun after this long; rows that were not reached by then count as out of reach.
         settings: constants, if not the usual ones.
-        timed: whether to find out, too, when rows are better handed on (see `economised`).
+        timed: whether to find out, too, when rows are better handed on (see `choose_handover`).
     """
     chosen = Settings() if settings is None else settings
     began = time.monotonic()
@@ -100,7 +100,7 @@ def calibrate(
             watched=watched,
         )  # fmt: skip
         if found.sparse:
-            again = replace(again, settings=found.settings, trust=found.trust)
+            again = replace(again, settings=found.settings, radius=found.radius)
         driver = Driver(problem, again, covariance, rowwise)
     starts = labels.y + _errors(covariance, len(labels.x), seed, together=driver.calibration.sparse)
     if driver.calibration.sparse and len(switched):
@@ -109,7 +109,7 @@ def calibrate(
     else:
         driver = _tried(driver, labels, equality, lam, starts, deadline)
     if timed:
-        driver = economised(driver, labels.x, starts, labels.seconds, deadline(1.0))
+        driver = choose_handover(driver, labels.x, starts, labels.seconds, deadline(1.0))
     return _remembered(driver)
 
 
@@ -151,7 +151,7 @@ def first_driver(
     start = _first(one, candidates, equality, lam, 0, settings)
     far = np.where(search.lower < search.upper, settings.trust_far, settings.trust_floor)
     active = lam[0] > settings.active_share * np.abs(lam).max(initial=0.0)
-    return Driver(problem, replace(start, trust=far, base=active), covariance)
+    return Driver(problem, replace(start, radius=far, base=active), covariance)
 
 
 def _remembered(driver: Driver) -> Driver:
@@ -177,15 +177,15 @@ def _first(
     active = lam > threshold
     base = active.mean(axis=0) > settings.usually
     differing = int(np.max(np.sum(active != base, axis=1), initial=0))
-    flips = min(len(candidates), 8 * int(np.ceil((max(differing, len(candidates) // 8) + 8) / 8)))
+    max_changes = min(len(candidates), 8 * int(np.ceil((max(differing, len(candidates) // 8) + 8) / 8)))
     tau = settings.prices_of_belief[0]
     return Calibration(
         candidates=candidates,
         base=base,
         weight=float(np.mean(np.abs(labels.objective))) / tau,
         tau=tau,
-        trust=settings.trust_deviations * labels.y.std(axis=0) + settings.trust_floor,
-        flips=max(flips, 1),
+        radius=settings.trust_deviations * labels.y.std(axis=0) + settings.trust_floor,
+        max_changes=max(max_changes, 1),
         centres=(Centre(labels.x[central], labels.y[central], equality[central], lam[central]),),
         duals=fit_ridge(labels.x, np.concatenate([equality, lam], axis=1)).slim,
         settings=settings,
@@ -210,8 +210,8 @@ def _sparse(
         start.settings, first_steps=first, later_steps=(later,), optimal_steps=(later,), patient_steps=patient,
         found_steps=(first, patient), last_steps=last,
     )  # fmt: skip
-    trust = np.where(straight, np.inf, start.trust)
-    return replace(start, systems=(system,), sparse=True, trust=trust, settings=settings)
+    radius = np.where(straight, np.inf, start.radius)
+    return replace(start, systems=(system,), sparse=True, radius=radius, settings=settings)
 
 
 def _tried(
@@ -233,7 +233,7 @@ def _rebased(driver: Driver, labels: Labels, starts: Array, until: float) -> Dri
     c = driver.calibration
     some = np.arange(min(len(labels.x), c.settings.based_rows))
     found = driver.run(labels.x[some], starts[some], SHARED_ONLY, until=until)
-    active = found.state.active[found.converged]
+    active = found.iterate.active[found.converged]
     base = active.mean(axis=0) > c.settings.usually if len(active) else c.base
     if np.sum(active != base) >= np.sum(active != c.base):
         return driver
@@ -248,11 +248,11 @@ def _found_multipliers(
     kept = found.converged
     if kept.sum() < 2:
         return equality, lam
-    state = found.state.take(kept)
+    state = found.iterate.take(kept)
     usual = state.equality.mean(axis=0), state.lam.mean(axis=0)
     return (
-        np.where(kept[:, None], found.state.equality, usual[0]),
-        np.where(kept[:, None], found.state.lam, usual[1]),
+        np.where(kept[:, None], found.iterate.equality, usual[0]),
+        np.where(kept[:, None], found.iterate.lam, usual[1]),
     )
 
 
@@ -281,7 +281,7 @@ def _centred(driver: Driver, middle: Array, labels: Labels, until: float) -> Dri
     room = driver.settings.pressing_room
     if not reached.converged[0] or _presses_elsewhere(driver.search, driver.calibration.candidates, y, room):
         return driver
-    centre = Centre(middle, y, reached.state.equality[0], reached.state.lam[0])
+    centre = Centre(middle, y, reached.iterate.equality[0], reached.iterate.lam[0])
     return driver.having(_at(driver, (), centre))
 
 
@@ -355,7 +355,7 @@ def _with_operators(
         and len(driver.calibration.centres) < settings.most_operators
         and time.monotonic() < deadline(0.5)
     ):
-        scaled = labels.y[missing] / driver.calibration.trust
+        scaled = labels.y[missing] / driver.calibration.radius
         at = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]
         centre = Centre(labels.x[at], labels.y[at], equality[at], lam[at])
         tried = driver.having(_at(driver, driver.calibration.centres, centre))

@@ -47,7 +47,7 @@ class Centre(NamedTuple):
 @record(
     "calibration",
     shapes={
-        "base": "candidates", "trust": "outputs", "duals.inputs.mean": "inputs",
+        "base": "candidates", "radius": "outputs", "duals.inputs.mean": "inputs",
         "centres.*.x": "inputs", "centres.*.y": "outputs", "centres.*.equality": "equalities",
         "centres.*.lam": "candidates",
     },
@@ -55,7 +55,11 @@ class Centre(NamedTuple):
         "candidates.lower": "outputs", "candidates.upper": "outputs", "candidates.inequality": "inequalities",
         "watched": "inequalities",
     },
-    added=("wide", "watched"),
+    added=("large_barrier", "watched"),
+    stored={
+        "radius": "trust", "max_changes": "flips", "auto_tries_passes": "confirms", "start_from_belief": "warm",
+        "start_from_passes": "goes_on", "large_barrier": "wide",
+    },
 )  # fmt: skip
 @dataclass(frozen=True)
 class Calibration:
@@ -65,11 +69,11 @@ class Calibration:
     base: NDArray[np.bool_]
     """The usual active set among the candidates."""
     weight: float
-    """`c / tau`: the belief's worth in units of cost."""
+    """`c / tau`: the belief's worth in units of cost, the weight of the proximal term."""
     tau: float
-    trust: Array
-    """The longest step of each output."""
-    flips: int
+    radius: Array
+    """The trust-region radius: the longest step of each output; infinite where nothing is frozen that it changes."""
+    max_changes: int
     """In how many places a row's active set may differ from the usual one."""
     centres: tuple[Centre, ...]
     """One for each shared operator."""
@@ -86,19 +90,22 @@ class Calibration:
     """Whether operators are sparse factorisations."""
     reached: float = 1.0
     """Share of the labels, or of the unlabelled inputs that passes were timed on, that converge on shared operators."""
+
+    # ---- what was found to be quickest; `answer.plan` alone reads these ---------------------------------
+
     worthwhile_passes: int = 1_000_000
     """Passes over the shared operators, counted through all of them, after which what is left of a batch is better off
     row by row; with zero, rows go there straight away. Found by what each pass took and brought."""
-    confirms: bool = True
+    auto_tries_passes: bool = True
     """Whether `auto` tries shared operators at all: it keeps only what they can show to be optimal."""
-    warm: bool = True
-    """Whether a row that no shared pass was tried on starts from what is believed of it, or as for a label."""
-    wide: bool = False
-    """Whether rows that are solved many at once as for a label begin where the central path is wider."""
+    start_from_belief: bool = True
+    """Whether the row-wise solver starts a row that no shared pass was tried on from the belief, or as for a label."""
+    large_barrier: bool = False
+    """Whether rows that are solved many at once as for a label begin at a larger barrier parameter."""
     watched: NDArray[np.int64] | None = None
     """Inequalities that rows which are solved many at once have to know of; all of them unless said."""
-    goes_on: bool = True
-    """Whether a row that shared passes were tried on starts from where they left it, or as for a label."""
+    start_from_passes: bool = True
+    """Whether it starts a row that shared passes were tried on from where they left it, or as for a label."""
     row_seconds: float = float("nan")
     """Processor seconds that a row of a batch is expected to take, as training has measured it; NaN if it has not."""
     solving_seconds: float = float("nan")

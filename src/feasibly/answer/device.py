@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from feasibly.answer.device_belief import mean_on_device
 from feasibly.answer.device_operator import narrowed, operator_on_device, operators_fit
 from feasibly.answer.driver import Driver
-from feasibly.answer.step import Iteration, State
+from feasibly.answer.shared import converging
+from feasibly.answer.step import DenseIteration, Iterate
 from feasibly.arrays import padded
 from feasibly.model.belief import Model
 from feasibly.model.complementarity_wide import solve_wide
@@ -77,8 +78,8 @@ class DeviceProgram:
         self.passes: list[tuple[int, int]] = []
         """Width and steps of each pass of the last batch."""
         search, calibration = driver.search, driver.calibration
-        self._iteration = Iteration(
-            search, calibration.candidates, calibration.flips, calibration.settings, solver
+        self._iteration = DenseIteration(
+            search, calibration.candidates, calibration.max_changes, calibration.settings, solver
         )
         self._check = _checked(driver.problem)
         fixed = search.lower >= search.upper
@@ -87,7 +88,7 @@ class DeviceProgram:
         with double():
             arrays = jax.device_put((belief.arrays, multipliers.arrays))
 
-        def begin(arrays: Any, x: Any) -> tuple[Any, Any, State]:
+        def begin(arrays: Any, x: Any) -> tuple[Any, Any, Iterate]:
             """Rows last: inputs, belief, and where the iteration begins."""
             mean, active = belief.mean(arrays[0], x)
             predicted, _ = multipliers.mean(arrays[1], x)
@@ -96,7 +97,7 @@ class DeviceProgram:
             # A law that knows the same candidates has found out which of them press.
             if active is None or active.shape != lam.shape:
                 active = jnp.broadcast_to(base[:, None], lam.shape)
-            return x.T, mean.T, State(y, predicted[:, :count].T, lam, active)
+            return x.T, mean.T, Iterate(y, predicted[:, :count].T, lam, active)
 
         def end(x: Any, mean: Any, y: Any) -> tuple[Any, ...]:
             """What is copied back of each row, rows first."""
@@ -123,7 +124,7 @@ class DeviceProgram:
     def _is_near(self, y: Any, mean: Any) -> Any:
         """Rows whose belief was not far off; the others are not to follow it (see `Driver.distance`)."""
         apart = (y - mean)[:, self._operator.free].T
-        squares = jnp.sum(apart * self._operator.inverse.pull(apart), axis=0)
+        squares = jnp.sum(apart * self._operator.inverse.proximal_gradient(apart), axis=0)
         most = self._settings.far_belief * self._driver.calibration.weight * apart.shape[0]
         return squares <= most
 
@@ -152,7 +153,7 @@ class DeviceProgram:
             found = (*measured, near & jnp.asarray(converged), finite, outside)
             return OnDevice(*(part if width == rows else part[:rows] for part in (y, *found)))
 
-    def _step_all(self, whole: tuple[Any, Any, State], rows: int) -> tuple[Any, NDArray[np.bool_]]:
+    def _step_all(self, whole: tuple[Any, Any, Iterate], rows: int) -> tuple[Any, NDArray[np.bool_]]:
         """Every pass over the first `rows` rows: answers, rows last, and which have converged."""
         width = whole[0].shape[1]
         answers = None
@@ -174,7 +175,7 @@ class DeviceProgram:
                     own = stay
                 self.passes.append((len(places), steps))
                 out = self._iteration.on_device(operator, *held, steps, rounds=self._settings.thorough_rounds)
-                held = (*held[:2], State(*out[:4]))
+                held = (*held[:2], Iterate(*out[:4]))
                 done, merit = (np.asarray(part) for part in self._judge(held[2].y, *out[4:7]))
                 if answers is None:
                     answers = jnp.array(held[2].y)  # its own: places are written where they stand
@@ -184,7 +185,7 @@ class DeviceProgram:
                 converged[places[own & done]] = True
                 stay = own & ~done
                 if number == 0 and np.count_nonzero(stay) > self._settings.few_hopeless:
-                    stay &= self._driver.hopeful(merit, None, steps, number)
+                    stay &= converging(self._settings, merit, None, steps, number)
         return answers, converged
 
 

@@ -54,8 +54,8 @@ class DeviceInverse(DenseInverse):
         """How a step changes each candidate, to first order."""
         return jnp.concatenate(in_order(-step[self.low], step[self.high], product(self.normals, step)))
 
-    def pull(self, away: Any) -> Any:
-        """The gradient of the belief's term at a distance `away` from its mean."""
+    def proximal_gradient(self, away: Any) -> Any:
+        """The gradient of the proximal term at a distance `away` from its mean."""
         return self.precision[:, None] * away if self.precision.ndim == 1 else product(self.precision, away)
 
 
@@ -147,7 +147,7 @@ def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> D
         c,
         candidates=Candidates(*(part[chosen] for part, chosen in zip(lists, parts, strict=True))),
         base=c.base[kept],
-        flips=max(min(c.flips, len(kept), 8 * (len(kept) // 64 + 2)), 1),
+        max_changes=max(min(c.max_changes, len(kept), 8 * (len(kept) // 64 + 2)), 1),
         centres=tuple(centre._replace(lam=centre.lam[kept]) for centre in c.centres),
         duals=multipliers,
     )
@@ -173,7 +173,7 @@ def _inverse_there(driver: Driver, index: int) -> DeviceInverse:
     ):  # equalities that repeat one another: by singular values, on the processor
         dense = np.diag(precision / c.weight)
         plain = build_operator(
-            search, Saved(system), c.centres[index], candidates, c.base, dense, c.weight, c.trust, s
+            search, Saved(system), c.centres[index], candidates, c.base, dense, c.weight, c.radius, s
         ).inverse
         return DeviceInverse(*plain)._replace(precision=there(precision))
     gram = np.asarray(gram)
@@ -184,7 +184,7 @@ def _inverse_there(driver: Driver, index: int) -> DeviceInverse:
         precision=there(precision),
         gram=there(gram),
         pivoted=there(pivot(gram, c.base, s.complementarity)),
-        trust=there(c.trust[free]),
+        radius=there(c.radius[free]),
         low=there(low),
         high=there(high),
     )

@@ -1,8 +1,16 @@
-"""The driver: takes every row of a batch through a schedule, owns the clock, and keeps the best point so far."""
+"""The driver: takes every row of a batch through a schedule, owns the clock, and keeps the best point so far.
+
+In order (`Driver.run`):
+
+1. the plan for the schedule (`answer.plan`): how many shared passes, and where the row-wise solver starts;
+2. every row begins at the belief's mean, clipped to the bounds, with predicted multipliers (`_begin`);
+3. for each level of the schedule, the rows it takes (`_rows`) go through shared operators (`answer.shared`) or the
+   row-wise solver (`_row_by_row`);
+4. what each row came to is one record, `answer.progress.Found`.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +20,15 @@ from numpy.typing import NDArray
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.operator import Operator, build_operator, free_variables, invert_belief
-from feasibly.answer.progress import Found, Passed, Progress
+from feasibly.answer.plan import Plan, SolverStart, plan_schedule
+from feasibly.answer.progress import Found, Progress, Status
 from feasibly.answer.rowwise import RowSolver
-from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL, By, Level, Mode, Rows, Start, passes
+from feasibly.answer.schedule import Factorisation, Level, WhichRows
 from feasibly.answer.settings import Settings
+from feasibly.answer.shared import run_level
 from feasibly.answer.sparse import SparseOperator, build_sparse_operator
 from feasibly.answer.sparse_step import SparseIteration
-from feasibly.answer.step import Iteration, Residuals, State, has_converged
+from feasibly.answer.step import DenseIteration, Iterate
 from feasibly.answer.system import Saved
 from feasibly.model.belief import Covariance
 from feasibly.problem._fixed import fixed_multipliers, own_multipliers
@@ -64,21 +74,25 @@ class Driver:
             self.rowwise = (
                 known if known.watched is calibration.watched else known.watching(calibration.watched)
             )
-        same = old is not None and old.candidates is calibration.candidates and old.flips == calibration.flips
+        same = (
+            old is not None
+            and old.candidates is calibration.candidates
+            and old.max_changes == calibration.max_changes
+        )
         if reuse is None or old is None or not same or old.settings != calibration.settings:
             self._derivatives = Derivatives(self.search, calibration.candidates)
             self.iteration: Any  # of the same kind as the operators
             if calibration.sparse:
                 self.iteration = SparseIteration(self.search, calibration.candidates, calibration.settings)
             else:
-                self.iteration = Iteration(
-                    self.search, calibration.candidates, calibration.flips, calibration.settings
+                self.iteration = DenseIteration(
+                    self.search, calibration.candidates, calibration.max_changes, calibration.settings
                 )
             return
         self._derivatives, self.iteration = reuse._derivatives, reuse.iteration
         if reuse.covariance is self.covariance:
             self._precision = reuse._precision
-            alike = old.trust is calibration.trust and old.base is calibration.base
+            alike = old.radius is calibration.radius and old.base is calibration.base
             if old.weight == calibration.weight and alike:
                 pairs = zip(old.centres, calibration.centres, strict=False)
                 kept = [i for i, (before, now) in enumerate(pairs) if before is now]
@@ -99,7 +113,7 @@ class Driver:
         if index not in self._operators and c.sparse:
             self._operators[index] = build_sparse_operator(
                 self.search, c.systems[index], c.centres[index], c.candidates, c.base, self.covariance.variance,
-                c.weight, c.trust, c.settings,
+                c.weight, c.radius, c.settings,
             )  # fmt: skip
         elif index not in self._operators:
             if self._precision is None:
@@ -107,7 +121,7 @@ class Driver:
                 self._precision = invert_belief(self.covariance, free, self.settings.belief_floor)
             self._operators[index] = build_operator(
                 self.search, self.derivatives(index), c.centres[index], c.candidates, c.base, self._precision, c.weight,
-                c.trust, c.settings, c.switches[index] if c.switches else None,
+                c.radius, c.settings, c.switches[index] if c.switches else None,
             )  # fmt: skip
         return self._operators[index]
 
@@ -116,33 +130,37 @@ class Driver:
         systems = self.calibration.systems
         return Saved(systems[index]) if index < len(systems) else self._derivatives
 
-    def start(self, x: Array, mean: Array) -> State:
+    def start(self, x: Array, mean: Array) -> Iterate:
         """The belief's mean with predicted multipliers."""
         predicted = self.calibration.duals.mean(x)
         equality, lam = np.split(predicted, [self.problem.n_equalities], axis=1)
         y = np.where(self.search.lower < self.search.upper, mean, self.search.lower)
-        return State(y, equality, np.maximum(lam, 0.0), np.tile(self.calibration.base, (len(x), 1)))
+        return Iterate(y, equality, np.maximum(lam, 0.0), np.tile(self.calibration.base, (len(x), 1)))
 
-    def full(self, state: State) -> Point:
+    def full(self, state: Iterate) -> Point:
         """A state with the multipliers of all constraints, none of fixed outputs."""
         equality, lam = np.asarray(state.equality), np.asarray(state.lam)
         found = self.calibration.candidates.expand(self.search, equality, lam)
         own = own_multipliers(self.problem, found.inequality, found.lower, found.upper)
         return Point(np.asarray(state.y), Duals(found.equality, *own))
 
-    def compressed(self, point: Point) -> State:
+    def compressed(self, point: Point) -> Iterate:
         """The way back: the multipliers of the candidates alone."""
         duals = search_duals(self.problem, point.duals)
         lam = self.calibration.candidates.compress(duals)
-        return State(point.y, duals.equality, lam, lam > 0.0)
+        return Iterate(point.y, duals.equality, lam, lam > 0.0)
 
-    def point(self, x: Array, state: State) -> Point:
+    def point(self, x: Array, state: Iterate) -> Point:
         """Decisions and the multipliers of all constraints, those of fixed outputs by stationarity."""
         near = self.full(state)
         y = self.problem.pin(x, near.y)
         return Point(y, with_fixed(self.problem, x, y, near.duals))
 
     # ---- the schedule ----------------------------------------------------------------------------------
+
+    def plan(self, schedule: tuple[Level, ...]) -> Plan:
+        """How these levels are gone through on this machine."""
+        return plan_schedule(schedule, self.calibration, solver=self.rowwise.installed)
 
     def run(
         self,
@@ -151,32 +169,27 @@ class Driver:
         schedule: tuple[Level, ...],
         *,
         until: float = np.inf,
-        begin: State | None = None,
+        begin: Iterate | None = None,
     ) -> Found:
         """Take every row through `schedule`; rows that end unconverged keep the least violated point met.
 
         No further pass is begun once `time.monotonic()` is past `until`. `begin` is where rows stood at the end of an
         earlier call, for levels that start at what was found; NaN for those that begin now.
         """
-        centre = self.operator(0)
+        centre, plan = self.operator(0), self.plan(schedule)
         known = np.isfinite(mean).all(axis=1, keepdims=True)
-        # What only shared operators are asked for, or can do, is not handed on to anything else.
-        alone = schedule in (SHARED_ONLY, SHARED_OPTIMAL) or not self.rowwise.installed
-        most = np.inf if alone else self.calibration.worthwhile_passes
-        progress = self._begin(x, np.where(known, mean, centre.centre.y), until, most, begin)
+        progress = self._begin(x, np.where(known, mean, centre.centre.y), plan, until, begin)
         for level in schedule:
             rows = self._rows(progress, level)
             if not len(rows) or progress.late:
                 continue
-            if level.by is By.ROW:
+            if level.by is Factorisation.OWN:
                 self._row_by_row(progress, level, rows)
-            elif most:
-                self._shared(progress, level, rows)
+            elif plan.max_passes:
+                run_level(self, progress, level, rows)
         return progress.found(centre.std)
 
-    def _begin(
-        self, x: Array, mean: Array, until: float, most_passes: float, begin: State | None
-    ) -> Progress:
+    def _begin(self, x: Array, mean: Array, plan: Plan, until: float, begin: Iterate | None) -> Progress:
         """Nothing found yet: the clipped belief, with predicted multipliers."""
         start = self.start(x, mean)
         clipped = np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.search.lower, self.search.upper)
@@ -185,133 +198,25 @@ class Driver:
             before = np.isfinite(begin.y).all(axis=1)
             for part, known in zip(start, begin, strict=True):
                 part[before] = known[before]
-        return Progress.of(x, mean, start, until, most_passes, went_on=begin is not None)
+        nearby = self.settings.nearby_passes
+        return Progress(x, mean, plan, nearby, until, start, resumed=begin is not None)
 
     def _rows(self, progress: Progress, level: Level) -> Ints:
-        if level.rows is Rows.EVERY:
+        if level.rows is WhichRows.EVERY:
             return np.arange(len(progress.x))
-        left = np.flatnonzero(~progress.converged)
-        if level.rows is Rows.LEFT:
-            return left
-        if level.rows is Rows.STRANDED:
-            left = left[~progress.feasible[left]]  # those have something that a restart may not better
-            return left if len(left) and not self.rowwise.available else left[:0]
+        if level.rows is WhichRows.LEFT:
+            return np.flatnonzero(~progress.converged)
+        if level.rows is WhichRows.WITHOUT_SOLVER:
+            open_rows = np.flatnonzero(progress.status == Status.OPEN)
+            return open_rows if len(open_rows) and not self.rowwise.available else open_rows[:0]
         done = np.flatnonzero(progress.converged)
-        return done[self.distance(progress.mean[done], progress.state.y[done]) > self.settings.far_belief]
+        return done[self.distance(progress.mean[done], progress.iterate.y[done]) > self.settings.far_belief]
 
     def distance(self, mean: Array, y: Array) -> Array:
         """How far off each belief was: the mean over outputs of squared deviations, in standard units."""
         operator = self.operator(0)
-        return np.asarray(
-            operator.pulled(y - mean) / max(self.calibration.weight * len(operator.free), 1e-300)
-        )
-
-    # ---- shared operators ------------------------------------------------------------------------------
-
-    def _shared(self, progress: Progress, level: Level, rows: Ints) -> None:
-        """Some rows on shared operators, one after the other."""
-        # What the row stands at is kept until it is bettered.
-        again = level.rows is Rows.FAR
-        progress.converged[rows] = False
-        progress.feasible[rows] |= again
-        count = len(self.calibration.centres) if level.by is By.SHARED else 1
-        for index in range(count):
-            left = rows[~progress.converged[rows]]
-            enough = index * self._usual_passes(level) >= self._most(progress, level)
-            if not len(left) or progress.late or enough:
-                break
-            done, state = self._sweep(progress, level, index, left)
-            held = np.zeros(len(done), dtype=bool)
-            measured = self.measure(progress.x[left[done]], state.y[done])
-            held[done] = np.maximum(*measured[1:]) < self.settings.feasibility_tolerance
-            inside = held[done]
-            self._keep(progress, left[held], state.take(held), level.name, [m[inside] for m in measured])
-            if not again:
-                self._keep_better(progress, left[~held], state.take(~held))
-
-    def _sweep(self, progress: Progress, level: Level, index: int, rows: Ints) -> tuple[Mask, State]:
-        """All passes over some rows on one operator: which converged on the candidates, and where all of them stand."""
-        operator = self.operator(index)
-        belief = progress.mean
-        if level.start is Start.CENTRE:
-            belief = np.broadcast_to(operator.centre.y, belief.shape)
-        state = (
-            progress.state.take(rows)
-            if level.start is Start.FOUND
-            else self.start(progress.x[rows], belief[rows])
-        )
-        ended = State(*(np.array(part) for part in state))
-        converged = np.zeros(len(rows), dtype=bool)
-        left, last = np.arange(len(rows)), None
-        if level.approach and index == 0:
-            state, residuals = self.iteration.run(
-                operator, progress.x[rows], belief[rows], state, level.approach, proximal=True, rest=0.0,
-                rounds=self.settings.thorough_rounds, single=progress.single, until=progress.until,
-            )  # fmt: skip
-            progress.steps[rows] += residuals.steps
-        plan = passes(self.settings, len(progress.x), level)
-        usual = self._usual_passes(level)
-        for number, (steps, rounds) in enumerate(plan):
-            # A short plan, for few rows, goes as far as the usual one: its last pass is the last of the usual one too.
-            reached = index * usual + (
-                number if len(plan) == usual or not number else usual - len(plan) + number
-            )
-            enough = reached >= self._most(progress, level) or reached - index * usual >= level.most_passes
-            if not len(left) or (number and progress.late) or enough:
-                break
-            began = time.process_time()
-            state, residuals = self.iteration.run(
-                operator, progress.x[rows[left]], belief[rows[left]], state, steps,
-                proximal=level.mode is Mode.PROXIMAL, rest=self.settings.change_tolerance / 10, rounds=rounds,
-                single=progress.single, until=progress.until,
-            )  # fmt: skip
-            progress.steps[rows[left]] += residuals.steps
-            done = has_converged(self.settings, state.y, residuals, level.mode is Mode.PROXIMAL)
-            merit = self._merit(residuals)
-            stay = ~done
-            # From there active sets no longer change: the rate tells from the second pass on.
-            near = level.start is Start.FOUND
-            if stay.sum() > self.settings.few_hopeless and not (near and number == 0):
-                stay &= self.hopeful(merit, last, steps, self.settings.patient_passes if near else number)
-            leaving = ~stay
-            for part, now in zip(ended, state, strict=True):
-                part[left[leaving]] = now[leaving]
-            converged[left[done]] = True
-            progress.passes.append(
-                Passed(reached, time.process_time() - began, len(rows) - int(converged.sum()))
-            )
-            left, state, last = left[stay], state.take(stay), merit[stay]
-        for part, now in zip(ended, state, strict=True):
-            part[left] = now
-        return converged, ended
-
-    def _most(self, progress: Progress, level: Level) -> float:
-        """Passes through all operators: rows that are near already soon converge in another mode."""
-        least = self.settings.nearby_passes if level.rows is Rows.EVERY else 0
-        return max(progress.most_passes, least)
-
-    def _usual_passes(self, level: Level) -> int:
-        """How many passes a level makes on one operator when there are many rows."""
-        return len(passes(self.settings, self.settings.few_rows + 1, level))
-
-    def _merit(self, residuals: Residuals) -> Array:
-        """The largest violation over its tolerance."""
-        s = self.settings
-        return np.maximum(
-            residuals.equality / s.equality_tolerance, residuals.inequality / s.inequality_tolerance
-        )
-
-    def hopeful(self, merit: Array, last: Array | None, steps: int, number: int) -> Mask:
-        """Rows that will converge soon, by how their residuals fall."""
-        s = self.settings
-        if last is None:
-            return np.asarray(merit < s.hopeless[0])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rate = np.log(np.maximum(last, 1.0) / np.maximum(merit, 1e-30)) / steps
-            ahead = np.log(np.maximum(merit, 1.0)) / np.maximum(rate, 1e-9)
-        return np.asarray(
-            (merit < s.hopeless[1]) & ((ahead < s.most_steps_ahead) | (number < s.patient_passes))
-        )
+        weight = self.calibration.weight * len(operator.free)
+        return np.asarray(operator.proximal_square(y - mean) / max(weight, 1e-300))
 
     # ---- row by row ------------------------------------------------------------------------------------
 
@@ -319,49 +224,26 @@ class Driver:
         """The interior-point method for what is left, each row from the best point that is known of it."""
         if not self.rowwise.available:
             return
-        met = progress.went_on or bool(progress.passes)
-        warm = self.calibration.goes_on if met else self.calibration.warm
-        starts = self.full(progress.state.take(rows)) if warm else None
+        start = progress.plan.solver_start(progress.resumed or bool(progress.passes))
         found = self.rowwise.solve(
             progress.x[rows],
-            starts,
+            None if start.cold else self.full(progress.iterate.take(rows)),
             thorough=False,
             go_on=lambda: not progress.late,
-            wide=self.calibration.wide,
+            large_barrier=start is SolverStart.NOMINAL_LARGE_BARRIER,
         )
         progress.factorisations[rows] += found.iterations
         ok = found.ok
         if not ok.any():
             return
         point = found.point.take(ok)
-        state = self.compressed(point)
         measured = self.known(progress.x[rows[ok]], point.y, [part[ok] for part in found.measured])
         held = np.maximum(*measured[1:]) < self.settings.feasibility_tolerance
         kept = rows[ok][held]
-        self._keep(progress, kept, state.take(held), level.name, [m[held] for m in measured])
+        progress.keep(kept, self.compressed(point).take(held), level.name, [m[held] for m in measured])
         progress.solved.append((kept, point.duals.take(held)))
 
-    # ---- what is kept ----------------------------------------------------------------------------------
-
-    def _keep(
-        self, progress: Progress, rows: Ints, state: State, name: str, measured: Sequence[Array]
-    ) -> None:
-        progress.write(rows, state, measured)
-        progress.converged[rows] = True
-        progress.level[rows] = name
-
-    def _keep_better(self, progress: Progress, rows: Ints, tried: State) -> None:
-        """Of a row that has not converged, keep the iterate with the smaller violation."""
-        sound = np.all([np.isfinite(part).all(axis=1) for part in tried[:3]], axis=0)
-        rows, tried = rows[sound], tried.take(sound)
-        if not len(rows):
-            return
-        unknown = rows[np.isnan(progress.measured[0][rows])]
-        before = progress.state.take(unknown)
-        progress.write(unknown, before, self.measure(progress.x[unknown], before.y))
-        measured = self.measure(progress.x[rows], tried.y)
-        better = np.maximum(*measured[1:]) < np.maximum(*(part[rows] for part in progress.measured[1:]))
-        progress.write(rows[better], tried.take(better), [m[better] for m in measured])
+    # ---- what is measured ------------------------------------------------------------------------------
 
     def measure(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
         """Cost, largest |equality| and largest violation of any other constraint, by row."""

@@ -1,9 +1,21 @@
-"""The ladder of answers: mean, svp, conditioned, polished, solved; `auto` climbs it row by row."""
+"""The ladder of answers: mean, svp, conditioned, polished, solved; `auto` climbs it row by row.
+
+One batch, in order (`Ladder.answer`):
+
+1. rows that cannot be answered are set aside (`_Inputs`): not finite, or refused by the problem;
+2. the plan (`answer.plan`): which levels, how many shared passes, where the solver starts, whether a belief is needed;
+3. the model's belief (`_believe`), which is the proximal centre and its weight;
+4. the rung (`_climb`): the belief itself, a posterior draw, the driver (`conditioned`, `polished`), the driver and then
+   the solver (`answer.auto.auto`), or the solver alone (`answer.auto.solved`);
+5. cost and largest violations of every row, in float64 over all constraints (`_measured`);
+6. one outcome a row, derived in one place (`answer.record.row_outcomes`).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,19 +23,21 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.auto import Climbed, Trust, auto, solved
+from feasibly.answer.auto import RungResult, Trust, auto, solved
 from feasibly.answer.device import DeviceProgram, on_device, serves
 from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
+from feasibly.answer.plan import Plan, plan_answer
 from feasibly.answer.progress import Found
 from feasibly.answer.range import Leverage
-from feasibly.answer.record import Answer, AnswerOutcome, Remark
-from feasibly.answer.schedule import CONDITIONED, POLISHED, ROW_BY_ROW, Level
+from feasibly.answer.record import Answer, AnswerOutcome, Remark, row_outcomes
+from feasibly.answer.schedule import CONDITIONED, ROW_BY_ROW, Level
 from feasibly.answer.settings import Settings
-from feasibly.answer.step import State
+from feasibly.answer.step import Iterate
 from feasibly.model.belief import Belief, Model
 from feasibly.precision import double
 from feasibly.problem.core import Problem
+from feasibly.problem.drawing import Refusal
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Duals
 
@@ -42,6 +56,30 @@ SMALLEST_ON_DEVICE = 256
 """Fewer rows than this are not worth the way to an accelerator."""
 
 __all__ = ["ANSWERS", "Answer", "AnswerOutcome", "Ladder", "Leverage"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """The rows of a call, and which of them can be answered at all."""
+
+    x: Array
+    finite: Mask
+    refused: Mapping[int, Refusal]
+    answerable: Mask
+    safe: Array
+    """The same with the nominal input in place of rows that cannot."""
+
+    @staticmethod
+    def of(problem: Problem, x: Array, finite: Mask | None = None) -> _Inputs:
+        finite = np.asarray(np.isfinite(x).all(axis=1)) if finite is None else finite
+        refused = problem.refused(x)
+        answerable = finite.copy()
+        answerable[list(refused)] = False
+        return _Inputs(x, finite, refused, answerable, np.where(answerable[:, None], x, problem.nominal))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(Remark("row", i, f": {refusal.why}") for i, refusal in self.refused.items())
 
 
 class Ladder:
@@ -112,7 +150,7 @@ class Ladder:
         trust: Trust | None = None,
         schedule: tuple[Level, ...] | None = None,
         until: float = np.inf,
-        begin: State | None = None,
+        begin: Iterate | None = None,
     ) -> Answer:
         """Answer every row of `x` (checked, float64) by the rung `which`; `trust` says when `auto` may stay.
 
@@ -122,56 +160,45 @@ class Ladder:
         """
         if which not in ANSWERS:
             raise FeasiblyError(f"there is no answer {which!r}; choose one of {', '.join(ANSWERS)}")
+        iterates = which not in ("mean", "svp")
         large = len(x) >= SMALLEST_ON_DEVICE and jax.default_backend() != "cpu"
         whole = schedule is None and until == np.inf
         if which == "conditioned" and large and whole and (self._program or serves(self.driver)):
             return self.answer_on_device(x, tolerance)
         began = time.perf_counter()
-        finite = np.asarray(np.isfinite(x).all(axis=1))
-        refused = self.problem.refused(x)
-        answerable = finite.copy()
-        answerable[list(refused)] = False
-        safe = np.where(answerable[:, None], x, self.problem.nominal)
-        if which == "solved" or (which == "auto" and self._always_solves):
-            climbed, known = solved(self.driver, safe), 0.0
+        rows = _Inputs.of(self.problem, x)
+        plan = (
+            plan_answer(which, self.driver.calibration, solver=self.driver.rowwise.installed)
+            if iterates
+            else None
+        )
+        if plan is not None and which in ("solved", "auto") and not plan.needs_belief:
+            climbed, known = solved(self.driver, plan, rows.safe), 0.0
         else:
-            needless = schedule is None and self._needs_no_belief(which)
-            nothing = np.full((len(safe), self.problem.n_outputs), np.nan)
-            belief, known = (Belief(nothing, nothing), 0.0) if needless else self._believe(safe)
-            climbed = self._climb(safe, belief, which, tolerance, seed, draws, trust, schedule, until, begin)
-        y = np.where(answerable[:, None], self.problem.pin(safe, climbed.y), np.nan)
-        objective, max_equality, max_inequality = self._measured(safe, y, climbed, answerable)
-        worst = np.maximum(max_equality, max_inequality)
+            belief, known = self._belief_for(rows.safe, which, plan if schedule is None else None)
+            climbed = self._climb(
+                rows.safe, belief, which, plan, tolerance, seed, draws, trust, schedule, until, begin
+            )
+        y = np.where(rows.answerable[:, None], self.problem.pin(rows.safe, climbed.y), np.nan)
+        objective, max_equality, max_inequality = self._measured(rows.safe, y, climbed, rows.answerable)
         seconds = time.perf_counter() - began + known
-        outside = self.outside(safe)
-        outcomes = []
-        for i, verdict in enumerate(climbed.verdicts):
-            if not finite[i]:
-                outcomes.append(AnswerOutcome.NOT_FINITE_INPUT)
-            elif i in refused:
-                outcomes.append(AnswerOutcome[refused[i].kind.upper()])
-            elif verdict is not None:
-                outcomes.append(verdict)
-            # Said first: it is why, where a limit is broken too.
-            elif outside[i] and climbed.rungs[i] != "solved":
-                outcomes.append(AnswerOutcome.OUTSIDE)
-            elif not worst[i] <= tolerance:  # NaN counts as violated
-                outcomes.append(AnswerOutcome.VIOLATED)
-            else:
-                outcomes.append(AnswerOutcome.OK)
+        outcome = row_outcomes(
+            np.maximum(max_equality, max_inequality) <= tolerance, self.outside(rows.safe), rows.finite, rows.refused,
+            climbed.verdicts, climbed.rungs,
+        )  # fmt: skip
         return Answer(
             y=y,
             std=climbed.std,
             objective=objective,
             max_equality=max_equality,
             max_inequality=max_inequality,
-            outcome=tuple(outcomes),
+            outcome=outcome,
             rung=tuple(climbed.rungs),
             seconds=seconds,
             x=x,
             multipliers=climbed.duals,
             problem=self.problem,
-            warnings=tuple(Remark("row", i, f": {refusal.why}") for i, refusal in refused.items()),
+            warnings=rows.warnings,
             level=climbed.level,
             steps=climbed.steps,
             factorisations=climbed.factorisations,
@@ -190,10 +217,8 @@ class Ladder:
             self._program = DeviceProgram(self.driver, self.model, self._box)
         host = np.asarray(x, dtype=np.float64)
         found, note = on_device(self._program, self.problem, x)
-        finite = found.finite
-        refused = self.problem.refused(host)
-        answerable = finite.copy()
-        answerable[list(refused)] = False
+        rows = _Inputs.of(self.problem, host, found.finite)
+        answerable = rows.answerable
         worst = np.maximum(found.max_equality, found.max_inequality)
         done = found.converged & (worst <= self.driver.settings.feasibility_tolerance)
         left = np.flatnonzero(~done & answerable)
@@ -213,19 +238,14 @@ class Ladder:
         if not answerable.all():
             with double():
                 y = (jnp if stays else np).where(answerable[:, None], y, np.nan)
-        outcome = np.full(len(host), AnswerOutcome.OK, dtype=object)
-        outcome[~(np.maximum(equality, inequality) <= tolerance)] = AnswerOutcome.VIOLATED
         outside = None if note or self._program is None else found.outside
-        outcome[self._outside_there(host, outside, answerable)] = AnswerOutcome.OUTSIDE
-        for i, refusal in refused.items():
-            outcome[i] = AnswerOutcome[refusal.kind.upper()]
-        outcome[~finite] = AnswerOutcome.NOT_FINITE_INPUT
-        why = [Remark("row", i, f": {refusal.why}") for i, refusal in refused.items()]
+        outcome = row_outcomes(
+            np.maximum(equality, inequality) <= tolerance, self._outside_there(rows, outside), rows.finite, rows.refused
+        )  # fmt: skip
 
         def duals() -> Duals:
-            rest = np.where(answerable[:, None], np.asarray(y), self.problem.start)
-            inputs = np.where(answerable[:, None], host, self.problem.nominal)
-            return refine(self.driver, inputs, self.driver.start(inputs, rest), answerable)
+            at = np.where(answerable[:, None], np.asarray(y), self.problem.start)
+            return refine(self.driver, rows.safe, self.driver.start(rows.safe, at), answerable)
 
         return Answer(
             y=y,
@@ -233,24 +253,26 @@ class Ladder:
             objective=objective,
             max_equality=equality,
             max_inequality=inequality,
-            outcome=tuple(outcome),
+            outcome=outcome,
             rung=("conditioned",) * len(host),
             seconds=time.perf_counter() - began,
             x=host,
             multipliers=duals,
             problem=self.problem,
-            warnings=(note, *why) if note else tuple(why),
+            warnings=(note, *rows.warnings) if note else rows.warnings,
             level=tuple(level),
             factorisations=factorisations,
         )
 
-    def _outside_there(self, x: Array, outside: Mask | None, answerable: Mask) -> Mask:
+    def _outside_there(self, rows: _Inputs, outside: Mask | None) -> Mask:
         """As `outside`, where the device may have compared inputs with their box already."""
         if self._box is not None and outside is not None:
-            return outside if self.problem.drawing is None else outside | self.problem.unlike(x)
-        return self.outside(np.where(answerable[:, None], x, self.problem.nominal))
+            return outside if self.problem.drawing is None else outside | self.problem.unlike(rows.x)
+        return self.outside(rows.safe)
 
-    def _measured(self, x: Array, y: Array, climbed: Climbed, answerable: Mask) -> tuple[Array, Array, Array]:
+    def _measured(
+        self, x: Array, y: Array, climbed: RungResult, answerable: Mask
+    ) -> tuple[Array, Array, Array]:
         """Cost and largest violations of every row, in float64 over all constraints."""
         if climbed.measured is None:
             return self.problem.worst(x, y)
@@ -266,60 +288,54 @@ class Ladder:
         x: Array,
         belief: Belief,
         which: str,
+        plan: Plan | None,
         tolerance: float,
         seed: int,
         draws: int,
         trust: Trust | None,
         schedule: tuple[Level, ...] | None,
         until: float,
-        begin: State | None,
-    ) -> Climbed:
+        begin: Iterate | None,
+    ) -> RungResult:
+        """The answers of one rung."""
         rungs = [which] * len(x)
         nothing: list[AnswerOutcome | None] = [None] * len(x)
         if which == "mean":
-            return Climbed(belief.mean, belief.std, rungs, nothing)
+            return RungResult(belief.mean, belief.std, rungs, nothing)
         if which == "svp":
             from feasibly.answer.svp import select
 
             chosen = select(self.problem, self.model, x, draws=draws, seed=seed)
-            return Climbed(chosen, belief.std, rungs, nothing)
-        if which in ("conditioned", "polished"):
-            optimal = ROW_BY_ROW if self._always_solves else POLISHED
-            usual = CONDITIONED if which == "conditioned" else optimal
-            found = self.driver.run(x, belief.mean, schedule or usual, until=until, begin=begin)
-            if schedule is None:  # feasible is not enough: an answer that is OK has come to rest
-                short = ~found.converged & ~(np.maximum(*found.measured[1:]) > tolerance) & ~self.outside(x)
-                nothing = [AnswerOutcome.UNSOLVED if row else None for row in short]
-            self._believe_of_others(x, belief, found)
+            return RungResult(chosen, belief.std, rungs, nothing)
+        assert plan is not None
+        if which == "auto":
+            return auto(self.driver, plan, x, belief, self.outside(x), tolerance, trust)
+        found = self.driver.run(x, belief.mean, schedule or plan.schedule, until=until, begin=begin)
+        if schedule is None:  # feasible is not enough: an answer that is OK has converged
+            short = ~found.converged & ~(np.maximum(*found.measured[1:]) > tolerance) & ~self.outside(x)
+            nothing = [AnswerOutcome.UNSOLVED if row else None for row in short]
+        self._fill_in_belief(x, belief, found)
 
-            def duals() -> Duals:
-                return refine(self.driver, x, found.state, found.converged, found.solved)
+        def duals() -> Duals:
+            return refine(self.driver, x, found.iterate, found.converged, found.solved)
 
-            return Climbed(
-                found.y, found.std, rungs, nothing, duals, found.measured, tuple(found.level), found.steps,
-                found.factorisations, found.state,
-            )  # fmt: skip
-        return auto(self.driver, x, belief, self.outside(x), tolerance, trust)
+        return RungResult(
+            found.y, found.std, rungs, nothing, duals, found.measured, tuple(found.level), found.steps,
+            found.factorisations, found.iterate,
+        )  # fmt: skip
 
-    def _needs_no_belief(self, which: str) -> bool:
-        """Whether every row is solved from nowhere, so that what is believed of it has no say."""
-        if which not in ("conditioned", "polished"):
-            return False
-        c = self.driver.calibration
-        always = self._always_solves if which == "polished" else not c.worthwhile_passes
-        return always and not c.warm and self.driver.rowwise.available
+    def _belief_for(self, x: Array, which: str, plan: Plan | None) -> tuple[Belief, float]:
+        """The belief that a rung needs, as `_believe`; NaN where every row is solved from the nominal solution."""
+        if plan is None or plan.needs_belief or which == "auto" or not self.driver.rowwise.available:
+            return self._believe(x)
+        nothing = np.full((len(x), self.problem.n_outputs), np.nan)
+        return Belief(nothing, nothing), 0.0
 
-    def _believe_of_others(self, x: Array, belief: Belief, found: Found) -> None:
+    def _fill_in_belief(self, x: Array, belief: Belief, found: Found) -> None:
         """Rows that could not be solved stand at what is believed of them, as elsewhere."""
         others = np.flatnonzero(~found.converged & np.isnan(belief.mean).all(axis=1))
         if len(others):
             mean = np.nan_to_num(self.model.predict(x[others]).mean)
-            found.state.y[others] = np.clip(mean, *self.problem.limits.usual)
+            found.iterate.y[others] = np.clip(mean, *self.problem.limits.usual)
             for part in found.measured:
                 part[others] = np.nan
-
-    @property
-    def _always_solves(self) -> bool:
-        """Whether asking for the optimum is asking the solver: no shared pass pays, and rows start as for a label."""
-        c = self.driver.calibration
-        return not (c.worthwhile_passes and c.confirms) and not c.warm and self.driver.rowwise.installed

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from feasibly.answer.driver import Driver
 from feasibly.answer.schedule import Pass
-from feasibly.answer.step import State
+from feasibly.answer.step import Iterate
 from feasibly.problem.duals import stationarity
 from feasibly.problem.point import Duals, Point
 
@@ -24,7 +24,11 @@ Ints = NDArray[np.int64]
 
 
 def refine(
-    driver: Driver, x: Array, state: State, rows: NDArray[np.bool_], known: Iterable[tuple[Ints, Duals]] = ()
+    driver: Driver,
+    x: Array,
+    state: Iterate,
+    rows: NDArray[np.bool_],
+    known: Iterable[tuple[Ints, Duals]] = (),
 ) -> Duals:
     """Multipliers of the optimum next to each row's answer, those of all constraints.
 
@@ -51,7 +55,7 @@ def refine(
             if not len(left):
                 break
             at, _ = driver.iteration.run(
-                driver.operator(index), x[left], at.y, at, steps, proximal=False, rest=0.0, rounds=rounds,
+                driver.operator(index), x[left], at.y, at, steps, proximal=False, cost_tolerance=0.0, rounds=rounds,
             )  # fmt: skip
             tried = driver.point(x[left], at)
             now = errors(driver, x[left], tried)

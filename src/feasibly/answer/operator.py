@@ -1,7 +1,7 @@
 """The optimality system around one point, and an approximate inverse of it that rows can share.
 
 Write `H` for the Hessian of the Lagrangian, `J` for the Jacobian of the equalities, `A` for the gradients of the
-candidates (watched inequalities and bounds), `P` for the belief's curvature (see docs/method.md). With `Z` an
+candidates (watched inequalities and bounds), `P` for the Hessian of the proximal term (see docs/method.md). With `Z` an
 orthonormal basis of the null space of `J` and `J+` its pseudo-inverse, the inverse of `[[H + P, J'], [J, 0]]` has the
 blocks
 
@@ -59,7 +59,7 @@ class DenseInverse(NamedTuple):
     """`A G A'`, the matrix of the complementarity problem."""
     pivoted: tuple[Pivoted, Pivoted]
     """The same, prepared for the usual active set: soft and hard."""
-    trust: Any
+    radius: Any
     """The longest step of each free variable."""
     low: Any
     """Positions, among the free variables, of the candidate lower bounds."""
@@ -88,8 +88,8 @@ class DenseInverse(NamedTuple):
         """The corrections of rows with inputs `(inputs, rows)`, where there are any."""
         return None if self.correction is None else self.correction.of(self.correction.which(x), self.blocks)
 
-    def pull(self, away: Any) -> Any:
-        """The gradient of the belief's term at a distance `away` from its mean."""
+    def proximal_gradient(self, away: Any) -> Any:
+        """The gradient of the proximal term (2) at a distance `away` from its mean."""
         return _single(self.precision, away)
 
 
@@ -111,9 +111,9 @@ class Operator:
     std: Array
     """Standard deviations of the conditioned belief at the usual active set, per output."""
 
-    def pulled(self, apart: Array) -> Array:
-        """The belief's term, twice, at distances `(rows, outputs)` from its mean."""
-        inside = apart[:, self.free].astype(np.float32)
+    def proximal_square(self, away: Array) -> Array:
+        """`away' P away`, twice the proximal term, at distances `(rows, outputs)` from the belief's mean."""
+        inside = away[:, self.free].astype(np.float32)
         return np.asarray(
             np.sum(inside * (inside @ np.asarray(self.inverse.precision)), axis=1, dtype=np.float64)
         )
@@ -127,7 +127,7 @@ def build_operator(
     base: NDArray[np.bool_],
     belief: Array,
     weight: float,
-    trust: Array,
+    radius: Array,
     settings: Settings,
     switches: Switches | None = None,
 ) -> Operator:
@@ -141,7 +141,7 @@ def build_operator(
         base: the usual active set among them.
         belief: its inverse covariance on the free variables.
         weight: `c / tau`, the belief's worth in units of cost.
-        trust: the longest step of each output.
+        radius: the longest step of each output.
         settings: floors and sizes.
         switches: inputs that are on at the centre, and what changes when they are off.
     """
@@ -178,18 +178,20 @@ def build_operator(
     gram = np.concatenate(in_order(-columns[low], columns[high], normals @ columns))
     gram = (gram + gram.T) / 2.0
     usual = pivot(gram, base, settings.complementarity)
-    pull = np.concatenate([columns, duals])
+    response = np.concatenate([columns, duals])
     made = DenseInverse(
         blocks=blocks.astype(np.float32),
-        response=-pull.astype(np.float32),
+        response=-response.astype(np.float32),
         normals=normals.astype(np.float32),
         precision=precision.astype(np.float32),
         gram=gram,
         pivoted=usual,
-        trust=trust[free],
+        radius=radius[free],
         low=low,
         high=high,
-        correction=None if switches is None else correct(switches, position, len(free), -blocks, pull, usual),
+        correction=None
+        if switches is None
+        else correct(switches, position, len(free), -blocks, response, usual),
     )
     with double():
         made = jax.device_put(made)  # once, not once a call

@@ -16,7 +16,7 @@ import numpy as np
 from feasibly.answer.belief import mean_function
 from feasibly.answer.driver import Driver
 from feasibly.answer.operator import DenseInverse
-from feasibly.answer.step import Carry, State, make_pieces, relative_change, take_step
+from feasibly.answer.step import Carry, Iterate, make_pieces, relative_change, take_step
 from feasibly.model.belief import Model
 from feasibly.problem.errors import FeasiblyError
 
@@ -24,7 +24,7 @@ from feasibly.problem.errors import FeasiblyError
 class Rested(NamedTuple):
     """Where rows came to rest, rows last."""
 
-    state: State
+    state: Iterate
     off: Any
     """The largest violation of each row over its tolerance: below one it has converged."""
 
@@ -63,7 +63,7 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
         return jnp.where(jnp.isfinite(worst), worst, jnp.inf)
 
     def sweep(
-        inverse: DenseInverse, x: Any, mean: Any, begin: State, done: Any, proximal: bool, most: int
+        inverse: DenseInverse, x: Any, mean: Any, begin: Iterate, done: Any, proximal: bool, most: int
     ) -> Rested:
         """Rows that are not done, taken to where one operator brings them."""
         corrected = inverse.corrected(x)
@@ -71,12 +71,12 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
         def step(at: tuple[Carry, Any]) -> tuple[Carry, Any]:
             carry, still = at
             moved = take_step(
-                pieces, inverse, x, mean, carry, proximal, settings.patient_rounds, calibration.flips, settings,
+                pieces, inverse, x, mean, carry, proximal, settings.patient_rounds, calibration.max_changes, settings,
                 corrected=corrected,
             )  # fmt: skip
             # A row that has converged takes one more step and stands still: its answer is then its own, whatever else
             # is in the batch.
-            state = State(
+            state = Iterate(
                 *(jnp.where(still, old, new) for old, new in zip(carry.state, moved.state, strict=True))
             )
             if proximal:
@@ -100,7 +100,7 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
         equality, lam = predicted[:, : search.n_equalities], predicted[:, search.n_equalities :]
         mean = jnp.where(fixed, search.lower, belief(x)).T
         active = jnp.broadcast_to(calibration.base[:, None], lam.T.shape)
-        begin = State(mean, equality.T, jnp.maximum(lam, 0.0).T, active)
+        begin = Iterate(mean, equality.T, jnp.maximum(lam, 0.0).T, active)
 
         def on(found: Rested, inverse: DenseInverse) -> tuple[Rested, None]:
             tried = sweep(inverse, x.T, mean, begin, found.off < 1.0, True, settings.program_steps)
@@ -119,10 +119,10 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
 
 def _choose(rows: Any, one: Rested, other: Rested) -> Rested:
     parts = (jnp.where(rows, a, b) for a, b in zip(one.state, other.state, strict=True))
-    return Rested(State(*parts), jnp.where(rows, one.off, other.off))
+    return Rested(Iterate(*parts), jnp.where(rows, one.off, other.off))
 
 
-def _shift(before: State, after: State) -> Any:
+def _shift(before: Iterate, after: Iterate) -> Any:
     """How far a step moved each row, relative to its largest decision and multiplier."""
 
     def part(a: Any, b: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.answer.step import State
+from feasibly.answer.plan import Plan
+from feasibly.answer.schedule import Level
+from feasibly.answer.step import Iterate
 from feasibly.problem.point import Duals
 
 Array = NDArray[np.float64]
@@ -18,7 +21,18 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Passed(NamedTuple):
+class Status(enum.IntEnum):
+    """What has become of a row so far: the one place that says so, from which `Found.converged` is derived."""
+
+    OPEN = 0
+    """Nothing has converged: the row stands at the least violated point met."""
+    FALLBACK = 1
+    """It converged with the proximal term though its belief was far off: that serves if nothing better is found."""
+    CONVERGED = 2
+    """It satisfies every constraint and its level's test of convergence."""
+
+
+class PassRecord(NamedTuple):
     """One pass: its place among all (see `Calibration.worthwhile_passes`), processor seconds, and the rows it left."""
 
     place: int
@@ -30,7 +44,7 @@ class Passed(NamedTuple):
 class Found:
     """What a schedule came to, row by row."""
 
-    state: State
+    iterate: Iterate
     """Decisions and multipliers, the latter compressed to the candidates (see `answer.multipliers`)."""
     converged: Mask
     """Rows that satisfy every constraint and, in optimal mode, can gain nothing more."""
@@ -45,13 +59,13 @@ class Found:
     """Multipliers of rows that the row-wise solver answered: those of all constraints."""
     measured: tuple[Array, Array, Array]
     """Cost, largest |equality| and largest violation of what each row stands at; NaN where nobody looked."""
-    passes: tuple[Passed, ...] = ()
+    passes: tuple[PassRecord, ...] = ()
     """What each pass over shared operators took and brought."""
 
     @property
     def y(self) -> Array:
         """The decisions."""
-        return np.asarray(self.state.y)
+        return np.asarray(self.iterate.y)
 
 
 @dataclass(eq=False)
@@ -60,69 +74,58 @@ class Progress:
 
     x: Array
     mean: Array
+    plan: Plan
+    nearby_passes: int
+    """See `Settings.nearby_passes`."""
     until: float
-    single: bool
-    state: State
-    measured: tuple[Array, Array, Array]
-    """Cost, largest |equality| and largest violation of each row's best point; NaN where it was not looked at."""
-    converged: Mask
-    feasible: Mask
-    """Rows whose belief was far off, that had converged with its pull: what they stand at serves if nothing better is
-    found."""
-    steps: Ints
-    level: NDArray[np.object_]
-    factorisations: Ints
-    solved: list[tuple[Ints, Duals]]
-    most_passes: float
-    """Rows that have not converged after so many passes are handed on."""
-    passes: list[Passed]
-    went_on: bool
+    iterate: Iterate
+    """The converged point of each row, or the least violated one met so far."""
+    resumed: bool = False
     """Whether rows begin where an earlier call left them."""
 
-    @staticmethod
-    def of(
-        x: Array, mean: Array, state: State, until: float, most_passes: float, went_on: bool = False
-    ) -> Progress:
-        """Nothing found yet."""
-        rows = len(x)
+    def __post_init__(self) -> None:
+        rows = len(self.x)
+        self.single = rows == 1
+        self.status: NDArray[np.int64] = np.full(rows, Status.OPEN, dtype=np.int64)
+        self.measured = np.full(rows, np.nan), np.full(rows, np.nan), np.full(rows, np.nan)
+        """Cost, largest |equality| and largest violation where each row stands; NaN where it was not looked at."""
+        self.steps: Ints = np.zeros(rows, dtype=np.int64)
+        self.level: NDArray[np.object_] = np.full(rows, "", dtype=object)
+        self.factorisations: Ints = np.zeros(rows, dtype=np.int64)
+        self.solved: list[tuple[Ints, Duals]] = []
+        self.passes: list[PassRecord] = []
 
-        def unknown() -> Array:
-            return np.full(rows, np.nan)
-
-        return Progress(
-            x=x,
-            mean=mean,
-            until=until,
-            single=rows == 1,
-            state=state,
-            measured=(unknown(), unknown(), unknown()),
-            converged=np.zeros(rows, dtype=bool),
-            feasible=np.zeros(rows, dtype=bool),
-            steps=np.zeros(rows, dtype=np.int64),
-            level=np.full(rows, "", dtype=object),
-            factorisations=np.zeros(rows, dtype=np.int64),
-            solved=[],
-            most_passes=most_passes,
-            passes=[],
-            went_on=went_on,
-        )
+    @property
+    def converged(self) -> Mask:
+        """Rows that need nothing more."""
+        return np.asarray(self.status == Status.CONVERGED)
 
     @property
     def late(self) -> bool:
         """Whether no further pass may begin."""
         return time.monotonic() > self.until
 
-    def write(self, rows: Ints, state: State, measured: Sequence[Array]) -> None:
+    def max_passes_of(self, level: Level) -> float:
+        """Rows that have not converged after so many passes of a level are handed on."""
+        return self.plan.max_passes_of(level, self.nearby_passes)
+
+    def write(self, rows: Ints, iterate: Iterate, measured: Sequence[Array]) -> None:
         """Where some rows stand now, and what was measured there."""
-        for part, now in zip((*self.state, *self.measured), (*state, *measured), strict=True):
+        for part, now in zip((*self.iterate, *self.measured), (*iterate, *measured), strict=True):
             part[rows] = now
+
+    def keep(self, rows: Ints, iterate: Iterate, name: str, measured: Sequence[Array]) -> None:
+        """Rows that have converged on the level of this name."""
+        self.write(rows, iterate, measured)
+        self.status[rows] = Status.CONVERGED
+        self.level[rows] = name
 
     def found(self, std: Array) -> Found:
         """What the call came to; `std` is the conditioned belief's, by output."""
         return Found(
-            self.state,
-            self.converged | self.feasible,
-            np.broadcast_to(std, self.state.y.shape),
+            self.iterate,
+            self.status > Status.OPEN,
+            np.broadcast_to(std, self.iterate.y.shape),
             self.steps,
             self.level,
             self.factorisations,

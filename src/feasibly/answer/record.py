@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
+from feasibly.problem.drawing import Refusal
 from feasibly.problem.duals import unique
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 class AnswerOutcome(enum.Enum):
@@ -80,6 +82,42 @@ class Remark(str):
         """The same of another row."""
         before, after = self._around
         return Remark(before, row, after)
+
+
+def row_outcomes(
+    holds: Mask,
+    outside: Mask,
+    finite: Mask,
+    refused: Mapping[int, Refusal],
+    verdicts: Sequence[AnswerOutcome | None] | None = None,
+    rungs: Sequence[str] | None = None,
+) -> tuple[AnswerOutcome, ...]:
+    """The one outcome of each row; of several that apply, the first of these.
+
+    1. The input is not finite. 2. The problem refuses it. 3. The rung's own verdict: no solution, or none found.
+    4. The input is outside the range, unless the solver answered: said before 5, for it is why. 5. A constraint is
+    broken beyond the tolerance. 6. OK.
+
+    Args:
+        holds: whether every constraint holds to the tolerance; false for NaN.
+        outside: inputs outside the range that the proxy was made for.
+        finite: inputs that are numbers.
+        refused: rows that have no answer by their very nature.
+        verdicts, rungs: what each row's rung says of it, and which that was; none where rows iterate on a device.
+    """
+    found = np.full(len(holds), AnswerOutcome.OK, dtype=object)
+    found[~holds] = AnswerOutcome.VIOLATED
+    elsewhere = (
+        outside if rungs is None else outside & np.array([rung != "solved" for rung in rungs], dtype=bool)
+    )
+    found[elsewhere] = AnswerOutcome.OUTSIDE
+    for i, verdict in enumerate(verdicts or ()):
+        if verdict is not None:
+            found[i] = verdict
+    for i, refusal in refused.items():
+        found[i] = AnswerOutcome[refusal.kind.upper()]
+    found[~finite] = AnswerOutcome.NOT_FINITE_INPUT
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,7 +98,7 @@ def through_switches(law: LawArrays, driver: Driver, until: float = np.inf) -> L
         found = driver.run(x[some], y[some], SHARED_ONLY, until=until)
         done = some[found.converged]
         kept[done] = True
-        y[done], lam[done] = found.y[found.converged], found.state.lam[found.converged]
+        y[done], lam[done] = found.y[found.converged], found.iterate.lam[found.converged]
     y[kept] = driver.problem.pin(x[kept], y[kept])
     candidates, search = driver.calibration.candidates, driver.search
     slack = np.where(lam > 0.0, 0.0, np.maximum(candidates.slack(search, y, search.inequalities(x, y)), 0.0))

@@ -1,4 +1,15 @@
-"""Rows that no shared operator serves: an interior-point method on each row's own system, many of them at once."""
+"""Rows that no shared operator serves: an interior-point method on each row's own system, many of them at once.
+
+In order (`RowSolver.solve`):
+
+1. a start is used only where it is nearer to the row's constraints than the nominal solution is (`_nearer`);
+2. rows are solved many at once, in the lanes of a vector unit, with the inequalities that labels come near
+   (`_at_once`), unless making that ready takes longer than solving them (`_before_batch`);
+3. those that break an inequality that was left out, again with all of them (`_with_all`);
+4. what is left, one by one (`_one_by_one`), which climbs the solver's own ladder.
+
+Invariant: `_Request.outcome` is what has become of each row; a row is finished with once that is not `TIME_LIMIT`.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +56,8 @@ class Solved:
         return np.array([outcome == "OK" for outcome in self.outcome], dtype=bool)
 
 
-class _Rows:
-    """Rows, where they start if `helps`, and what has become of them so far."""
+class _Request:
+    """Rows, where they start if that `helps`, and what has become of them so far."""
 
     def __init__(
         self, problem: Problem, x: Array, starts: Point | None, helps: Mask, go_on: Callable[[], bool]
@@ -54,13 +65,16 @@ class _Rows:
         self.x, self.starts, self.helps, self.go_on = x, starts, helps, go_on
         count = len(x)
         self.point = Point.nothing(problem, count)
-        self.outcome = ["TIME_LIMIT"] * count
+        self.outcome: NDArray[np.object_] = np.full(count, "TIME_LIMIT", dtype=object)
         self.iterations = np.zeros(count, dtype=np.int64)
         self.seconds = np.zeros(count)
-        self.settled = np.zeros(count, dtype=bool)
         self.measured = (np.full(count, np.nan), np.full(count, np.nan), np.full(count, np.nan))
         self.tried = np.zeros(count, dtype=bool)
         """Rows that could not be solved with the others."""
+
+    def unfinished(self, rows: Ints) -> Ints:
+        """Those of these rows that nothing has become of."""
+        return np.asarray(rows[self.outcome[rows] == "TIME_LIMIT"])
 
 
 class RowSolver:
@@ -80,15 +94,14 @@ class RowSolver:
         self._solver: Solver | None = None
         self._missing = False
         self._spent, self._counted = 0.0, 0
-        self._turn = (
-            threading.Lock()
-        )  # what solves works on one memory; held over nothing that waits for anyone
+        # What solves works on one memory; held over nothing that waits for anyone.
+        self._lock = threading.Lock()
 
     def watching(self, watched: Ints | None) -> RowSolver:
         """The same solver, with other inequalities watched."""
         other = RowSolver(self.problem, self.settings, watched)
         other._model, other._solver, other._missing = self._model, self._solver, self._missing
-        other._turn = self._turn
+        other._lock = self._lock
         return other
 
     @property
@@ -176,17 +189,17 @@ class RowSolver:
         go_on: Callable[[], bool] = lambda: True,
         at_once: bool | None = None,
         rest: bool = True,
-        wide: bool = False,
+        large_barrier: bool = False,
     ) -> Solved:
         """Solve rows from `starts` (or as labelling does) while `go_on()`: many at once, what that leaves one by one.
 
         `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer
         and a search for a feasible point has found none. `at_once` says whether rows are solved many at a time at all;
         unless told, they are where that has been made ready or soon pays for being. Without `rest`, what that leaves is
-        left. `wide` is where they begin then without a start of their own (see `BatchSolver.solve`).
+        left. With `large_barrier` those without a start of their own begin further up the nominal central path.
         """
-        helps = np.zeros(len(x), dtype=bool) if starts is None else self._helps(x, starts.y)
-        found = _Rows(self.problem, x, starts, helps, go_on)
+        helps = np.zeros(len(x), dtype=bool) if starts is None else self._nearer(x, starts.y)
+        found = _Request(self.problem, x, starts, helps, go_on)
         rows = np.arange(len(x))
         if at_once is None:
             first = rows[: self._before_batch(len(x))]
@@ -194,10 +207,10 @@ class RowSolver:
             rows = rows[len(first) :]
             at_once = len(rows) > 0
         if at_once and self.batch is not None:
-            broken = self._at_once(found, rows, wide, self.batch)
+            broken = self._at_once(found, rows, large_barrier, self.batch)
             if self.watched is not None:
-                self._with_all(found, broken, wide, rest)
-            rows = rows[~found.settled[rows]] if rest else rows[:0]
+                self._with_all(found, broken, large_barrier, rest)
+            rows = found.unfinished(rows) if rest else rows[:0]
         self._one_by_one(found, rows, thorough)
         return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds, found.measured)
 
@@ -211,7 +224,7 @@ class RowSolver:
         moved = np.empty((len(x), self.problem.n_outputs, along.shape[1]))
         left = np.arange(len(x))
         if len(left) and self._before_batch(len(x)) == 0 and self.batch is not None:
-            with self._turn:
+            with self._lock:
                 tangents = self.batch.tangents
                 if tangents is not None:
                     moved, sound = tangents.solve(x, point, along, tight)
@@ -266,20 +279,20 @@ class RowSolver:
         usual = self._spent / self._counted if self._counted else guess
         return self._spent + count * usual >= ready
 
-    def _with_all(self, found: _Rows, rows: Ints, wide: bool, rest: bool) -> None:
+    def _with_all(self, found: _Request, rows: Ints, large_barrier: bool, rest: bool) -> None:
         """Rows that break what is not watched where they were solved: as if nobody had tried."""
         found.tried[rows] = False
         ready = self._ready(self.model, "batch" in vars(self.solver))
         if rest and len(rows) and self._pays(len(rows), ready) and self.solver.batch is not None:
-            self._at_once(found, rows, wide, self.solver.batch)
+            self._at_once(found, rows, large_barrier, self.solver.batch)
 
-    def _at_once(self, found: _Rows, rows: Ints, wide: bool, batch: BatchSolver) -> Ints:
+    def _at_once(self, found: _Request, rows: Ints, large_barrier: bool, batch: BatchSolver) -> Ints:
         """Solve rows many at a time; those that break something where they converged are returned."""
         x = found.x[rows]
         given = None if found.starts is None else found.starts.take(rows)
         began = time.process_time()
-        with self._turn:
-            done = batch.solve(x, given, found.helps[rows], found.go_on, wide)
+        with self._lock:
+            done = batch.solve(x, given, found.helps[rows], found.go_on, large_barrier)
         y = np.where(done.converged[:, None], done.point.y, self.problem.start)
         measured = self.problem.worst(x, self.problem.pin(x, y))
         off = np.maximum(*measured[1:])
@@ -290,21 +303,19 @@ class RowSolver:
         found.point.put(rows[kept], done.point.take(kept))
         for part, known in zip(found.measured, measured, strict=True):
             part[rows[kept]] = known[kept]
-        for mask, name in ((kept, "OK"), (done.infeasible, "INFEASIBLE")):
-            for row in rows[mask]:
-                found.outcome[row] = name
-        found.settled[rows] = kept | done.infeasible
+        found.outcome[rows[kept]] = "OK"
+        found.outcome[rows[done.infeasible]] = "INFEASIBLE"
         found.tried[rows] = done.tried
         return rows[done.converged & ~kept]
 
-    def _one_by_one(self, found: _Rows, rows: Ints, thorough: bool) -> None:
+    def _one_by_one(self, found: _Request, rows: Ints, thorough: bool) -> None:
         starts = found.starts
         for row in rows:
             if not found.go_on():
                 continue
             start = starts.take(row) if starts is not None and found.helps[row] else None
             began, tried = time.process_time(), bool(found.tried[row])
-            with self._turn:
+            with self._lock:
                 solved = self.solver.solve(found.x[row], start, thorough=thorough, tried=tried)
             found.outcome[row] = solved.outcome.name
             found.iterations[row] += solved.iterations
@@ -314,7 +325,7 @@ class RowSolver:
             if solved.outcome.ok:
                 found.point.put(row, solved.point)
 
-    def _helps(self, x: Array, y: Array) -> NDArray[np.bool_]:
+    def _nearer(self, x: Array, y: Array) -> NDArray[np.bool_]:
         """Whether each start is nearer to the row's constraints than the nominal solution, where rows begin otherwise.
 
         A belief that is worse than that (under outages it may be) only costs iterations.

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from feasibly.answer.settings import Settings
 
 
-class By(enum.Enum):
+class Factorisation(enum.Enum):
     """What a level solves its linear systems with."""
 
     SHARED = "the shared operators, one after the other"
     CENTRAL = "the first shared operator alone"
-    ROW = "a factorisation of each row's own system, in the row-wise solver"
+    OWN = "a factorisation of each row's own system, in the row-wise solver"
 
 
 class Mode(enum.Enum):
@@ -25,7 +25,7 @@ class Mode(enum.Enum):
     OPTIMAL = "the optimum itself"
 
 
-class Start(enum.Enum):
+class StartFrom(enum.Enum):
     """Where a level begins."""
 
     BELIEF = "the belief's mean with predicted multipliers"
@@ -33,13 +33,13 @@ class Start(enum.Enum):
     CENTRE = "the operator's own point, as start and as belief"
 
 
-class Rows(enum.Enum):
+class WhichRows(enum.Enum):
     """Which rows a level takes."""
 
     LEFT = "those that have not converged"
     EVERY = "all of them"
     FAR = "converged ones whose belief was far off"
-    STRANDED = "those left, where there is no row-wise solver"
+    WITHOUT_SOLVER = "those left, where there is no row-wise solver"
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Level:
     """One line of a schedule."""
 
     name: str
-    rows: Rows
-    by: By
+    rows: WhichRows
+    by: Factorisation
     mode: Mode
-    start: Start
+    start: StartFrom
     most_passes: float = math.inf
     """Over each operator: whoever answers many at once lets nobody wait for the last rows to converge."""
     approach: int = 0
@@ -60,13 +60,15 @@ class Level:
     """One pass of so many steps instead of the usual ones, where rows that have not converged go on in a later call."""
 
 
-_SHARED = Level("shared", Rows.LEFT, By.SHARED, Mode.PROXIMAL, Start.BELIEF)
-_OVERRULED = Level("overruled", Rows.FAR, By.CENTRAL, Mode.OPTIMAL, Start.FOUND)
-_ROW = Level("row", Rows.LEFT, By.ROW, Mode.OPTIMAL, Start.FOUND)
-_RESTART = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.PROXIMAL, Start.CENTRE)
-_RESTART_OPTIMAL = Level("restart", Rows.STRANDED, By.CENTRAL, Mode.OPTIMAL, Start.CENTRE)
-_OPTIMAL = Level("optimal", Rows.EVERY, By.SHARED, Mode.OPTIMAL, Start.FOUND, approach=2)
-_FROM_BELIEF = Level("shared", Rows.LEFT, By.SHARED, Mode.OPTIMAL, Start.BELIEF)
+_SHARED = Level("shared", WhichRows.LEFT, Factorisation.SHARED, Mode.PROXIMAL, StartFrom.BELIEF)
+_OVERRULED = Level("overruled", WhichRows.FAR, Factorisation.CENTRAL, Mode.OPTIMAL, StartFrom.FOUND)
+_ROW = Level("row", WhichRows.LEFT, Factorisation.OWN, Mode.OPTIMAL, StartFrom.FOUND)
+_RESTART = Level("restart", WhichRows.WITHOUT_SOLVER, Factorisation.CENTRAL, Mode.PROXIMAL, StartFrom.CENTRE)
+_RESTART_OPTIMAL = Level(
+    "restart", WhichRows.WITHOUT_SOLVER, Factorisation.CENTRAL, Mode.OPTIMAL, StartFrom.CENTRE
+)
+_OPTIMAL = Level("optimal", WhichRows.EVERY, Factorisation.SHARED, Mode.OPTIMAL, StartFrom.FOUND, approach=2)
+_FROM_BELIEF = Level("shared", WhichRows.LEFT, Factorisation.SHARED, Mode.OPTIMAL, StartFrom.BELIEF)
 
 CONDITIONED = (_SHARED, _OVERRULED, _RESTART, _ROW)
 """`conditioned`: feasible and, where the belief is not far off, optimal to many digits."""
@@ -89,7 +91,11 @@ SHARED_OPTIMAL = (_FROM_BELIEF,)
 
 def shared_part(schedule: tuple[Level, ...], most_passes: float = math.inf) -> tuple[Level, ...]:
     """The levels that cost every row about the same: no solver, and nothing that stands in for it."""
-    shared = (level for level in schedule if level.by is not By.ROW and level.rows is not Rows.STRANDED)
+    shared = (
+        level
+        for level in schedule
+        if level.by is not Factorisation.OWN and level.rows is not WhichRows.WITHOUT_SOLVER
+    )
     return tuple(replace(level, most_passes=most_passes) for level in shared)
 
 
@@ -100,7 +106,7 @@ class Pass(NamedTuple):
     rounds: tuple[int, int]
 
 
-def passes(settings: Settings, rows: int, level: Level) -> tuple[Pass, ...]:
+def level_passes(settings: Settings, rows: int, level: Level) -> tuple[Pass, ...]:
     """The passes over the rows of a level in a call of so many; rows that have converged sit out the later ones."""
     quick, thorough, patient = settings.quick_rounds, settings.thorough_rounds, settings.patient_rounds
     last = Pass(settings.last_steps, patient)
@@ -108,7 +114,7 @@ def passes(settings: Settings, rows: int, level: Level) -> tuple[Pass, ...]:
         return (Pass(level.steps, thorough),)
     if rows <= settings.few_rows:
         return Pass(settings.few_steps, thorough), last
-    if level.start is Start.FOUND:
+    if level.start is StartFrom.FOUND:
         return *(Pass(steps, thorough) for steps in settings.found_steps), last
     first = Pass(settings.first_steps, quick)
     then = settings.later_steps if level.mode is Mode.PROXIMAL else settings.optimal_steps

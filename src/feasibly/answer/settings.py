@@ -35,7 +35,7 @@ by more than rounding. What was certified of earlier answers is not true of late
         "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
         "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
-        "settled_step", "sparse_sound",
+        "settled_step", "sparse_sound", "cost_tolerance_share",
     ),
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -62,6 +62,9 @@ class Settings:
     """In optimal mode: what all further steps would change the cost by, as a share, extrapolated from the last two
     changes. A slow iteration changes little in each step and much in all of them."""
 
+    cost_tolerance_share: float = 0.1
+    """The loop over a batch ends when every cost changed by less than this share of that: what is looked at afterwards
+    is one step later."""
     settled_change: float = 1e-6
     """With the belief's pull: the last step changed the cost by less than this share of it. Where constraints are
     linear a row satisfies them long before its cost has settled: a portfolio with a smooth limit on turnover was 3.5 %

@@ -79,7 +79,7 @@ class SparseOperator:
     transposed: Any
     precision: Array
     """The belief's curvature, a diagonal."""
-    trust: Array
+    radius: Array
     """The longest step of each free output."""
     scale: Array
     """What the system was scaled with."""
@@ -103,9 +103,9 @@ class SparseOperator:
         """`K^-1` times columns."""
         return np.asarray(self.scale[:, None] * self.factors.solve(self.scale[:, None] * right))
 
-    def pulled(self, apart: Array) -> Array:
-        """The belief's term, twice, at distances `(rows, outputs)` from its mean."""
-        return np.asarray((apart[:, self.free] ** 2) @ self.precision)
+    def proximal_square(self, away: Array) -> Array:
+        """`away' P away`, twice the proximal term, at distances `(rows, outputs)` from the belief's mean."""
+        return np.asarray((away[:, self.free] ** 2) @ self.precision)
 
     def changed(self, step: Array, amounts: Array) -> Array:
         """`step` (columns) where rows differ from the usual set by `amounts`, `(rows, known)`."""
@@ -173,7 +173,7 @@ def build_sparse_operator(
     base: Mask,
     variance: Array,
     weight: float,
-    trust: Array,
+    radius: Array,
     settings: Settings,
 ) -> SparseOperator:
     """Factor at `centre`.
@@ -186,7 +186,7 @@ def build_sparse_operator(
         base: the usual active set among them.
         variance: of the belief about each output.
         weight: `c / tau`, the belief's worth in units of cost.
-        trust: the longest step of each output.
+        radius: the longest step of each output.
         settings: floors, and what keeps the system regular.
     """
     free = np.flatnonzero(problem.lower < problem.upper)
@@ -216,7 +216,7 @@ def build_sparse_operator(
     std[free] = np.sqrt(variance[free])
     differences = Differences(softness, settings.sparse_columns)
     return SparseOperator(
-        centre, candidates, free, np.asarray(base), normals, normals.T.tocsc(), precision, trust[free], scale, matrix,
+        centre, candidates, free, np.asarray(base), normals, normals.T.tocsc(), precision, radius[free], scale, matrix,
         factors, apart, soft, differences, std,
     )  # fmt: skip
 

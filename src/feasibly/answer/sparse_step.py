@@ -30,7 +30,7 @@ from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
-from feasibly.answer.step import Residuals, State, has_converged
+from feasibly.answer.step import Iterate, Residuals, has_converged
 from feasibly.arrays import padded
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -59,20 +59,22 @@ class SparseIteration:
         operator: SparseOperator,
         x: Array,
         mean: Array,
-        state: State,
+        state: Iterate,
         steps: int,
         *,
         proximal: bool,
-        rest: float,
+        cost_tolerance: float,
         rounds: tuple[int, int],
         single: bool = False,
         until: float = np.inf,
-    ) -> tuple[State, Residuals]:
-        """As `Iteration.run`, which see; a row that has converged makes room for the next.
+    ) -> tuple[Iterate, Residuals]:
+        """As `DenseIteration.run`, which see; a row that has converged makes room for the next.
 
         No further step is begun after `until`.
         """
-        batch = _Batch(operator, self._settings, x, mean, state, proximal, rest=proximal or rest > 0.0)
+        batch = _Batch(
+            operator, self._settings, x, mean, state, proximal, rest=proximal or cost_tolerance > 0.0
+        )
         coming = np.arange(len(batch))
         while len(batch):
             self._look(operator, batch, coming)
@@ -161,13 +163,13 @@ class _Batch:
         settings: Settings,
         x: Array,
         mean: Array,
-        state: State,
+        state: Iterate,
         proximal: bool,
         rest: bool,
     ) -> None:
         self._operator, self._settings, self._proximal, self._rest = operator, settings, proximal, rest
         self._given = x, mean, *(np.asarray(part) for part in state)
-        self.state = State(*(np.array(part) for part in state))
+        self.state = Iterate(*(np.array(part) for part in state))
         equality, inequality, change, remaining = np.full((4, len(x)), np.inf)
         self.residuals = Residuals(equality, inequality, change, remaining, np.zeros(len(x), dtype=np.int64))
         self._rows = np.arange(min(len(x), BATCH))
@@ -186,7 +188,7 @@ class _Batch:
         self._last = np.zeros(count, dtype=bool)
         """Rows that leave after one more step: answers are then the same to a digit more, whatever else was known."""
         self._acceleration = Acceleration(
-            settings.acceleration_depth, 1.0 / np.maximum(operator.trust, 1e-300) ** 2
+            settings.acceleration_depth, 1.0 / np.maximum(operator.radius, 1e-300) ** 2
         )
 
     def __len__(self) -> int:
@@ -283,7 +285,7 @@ class _Batch:
 
     def _share(self, d: Array) -> Array:
         """How much of a step over the free outputs is within what frozen derivatives are trusted with."""
-        return np.asarray(1.0 / np.maximum(np.max(np.abs(d) / self._operator.trust, axis=1), 1.0)[:, None])
+        return np.asarray(1.0 / np.maximum(np.max(np.abs(d) / self._operator.radius, axis=1), 1.0)[:, None])
 
 
 def settle(matrix: Array, first: Array, differs: Mask, rounds: int, settings: Settings) -> tuple[Array, Mask]:

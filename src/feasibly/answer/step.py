@@ -30,7 +30,7 @@ BUCKETS = (1, 16, 256)
 """Batch sizes that are ever compiled, which takes seconds each."""
 
 
-class State(NamedTuple):
+class Iterate(NamedTuple):
     """Where each row stands: decisions, multipliers of equalities and candidates, and the active set among those."""
 
     y: Any
@@ -38,9 +38,9 @@ class State(NamedTuple):
     lam: Any
     active: Any
 
-    def take(self, rows: Any) -> State:
+    def take(self, rows: Any) -> Iterate:
         """These rows alone."""
-        return State(*(part[rows] for part in self))
+        return Iterate(*(part[rows] for part in self))
 
 
 class Residuals(NamedTuple):
@@ -71,7 +71,7 @@ def has_converged(settings: Settings, y: Array, seen: Residuals, proximal: bool)
 class Carry(NamedTuple):
     """What one step hands to the next."""
 
-    state: State
+    state: Iterate
     costs: tuple[Any, Any]
     """Costs at the last two points, the newest first."""
     broken: Any
@@ -79,34 +79,34 @@ class Carry(NamedTuple):
     count: Any
 
 
-class Iteration:
+class DenseIteration:
     """Compiled steps for one problem and its candidates; operators come and go as arguments."""
 
     def __init__(
         self,
         problem: Problem,
         candidates: Candidates,
-        flips: int,
+        max_changes: int,
         settings: Settings,
         solver: Callable[..., tuple[Any, Any, Any]] = solve,
     ) -> None:
         """`solver` is that of the complementarity problem: `solve`, or another with its arguments."""
-        self._run = _compile(problem, candidates, flips, settings, solver)
+        self._run = _compile(problem, candidates, max_changes, settings, solver)
 
     def run(
         self,
         operator: Operator,
         x: Array,
         mean: Array,
-        state: State,
+        state: Iterate,
         steps: int,
         *,
         proximal: bool,
-        rest: float,
+        cost_tolerance: float,
         rounds: tuple[int, int],
         single: bool = False,
         until: float = np.inf,
-    ) -> tuple[State, Residuals]:
+    ) -> tuple[Iterate, Residuals]:
         """At most `steps` steps for every row, fewer when every row has converged.
 
         Args:
@@ -115,8 +115,8 @@ class Iteration:
             mean: the belief.
             state: where the rows stand.
             steps: at most so many.
-            proximal: whether the belief pulls (to `mean`); otherwise nothing does, and rows go to the optimum itself.
-            rest: in optimal mode, the change of the cost below which a row has converged.
+            proximal: whether the cost has the proximal term, centred at `mean`; else rows go to the optimum itself.
+            cost_tolerance: in optimal mode, the change of the cost below which a row has converged.
             rounds: of the complementarity problem, soft and hard.
             single: for callers who will ask for one row at a time again: a program of that width is then worth
                 compiling.
@@ -127,17 +127,17 @@ class Iteration:
             for part, width in batches(len(x), single):
                 args = [padded(a[part], width).T for a in (x, mean, *state)]
                 most = steps if time.monotonic() <= until else 0
-                out = self._run(operator.inverse, *args, most, rest, proximal, rounds)
+                out = self._run(operator.inverse, *args, most, cost_tolerance, proximal, rounds)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         parts = [np.concatenate(part) for part in zip(*outs, strict=True)]
-        return State(*parts[:4]), Residuals(*parts[4:])
+        return Iterate(*parts[:4]), Residuals(*parts[4:])
 
     def on_device(
-        self, operator: Operator, x: Any, mean: Any, state: State, steps: int, *, rounds: tuple[int, int]
+        self, operator: Operator, x: Any, mean: Any, state: Iterate, steps: int, *, rounds: tuple[int, int]
     ) -> tuple[Any, ...]:
         """The same in proximal mode for arrays on a device, rows last: state and residuals, as `run` returns them."""
-        rest = 0.0  # proximal mode looks at the constraints alone
-        return self._run(operator.inverse, x, mean, *state, steps, rest, True, rounds)
+        cost_tolerance = 0.0  # proximal mode looks at the constraints alone
+        return self._run(operator.inverse, x, mean, *state, steps, cost_tolerance, True, rounds)
 
 
 def batches(rows: int, single: bool = False) -> list[tuple[slice, int]]:
@@ -193,7 +193,7 @@ def take_step(
     carry: Carry,
     proximal: Any,
     rounds: Any,
-    flips: int,
+    max_changes: int,
     settings: Settings,
     solver: Callable[..., tuple[Any, Any, Any]] = solve,
     corrected: Corrected | None = None,
@@ -206,7 +206,9 @@ def take_step(
     a = pieces.violations(inverse, x, state.y, h)
     r = backwards((jnp.ones_like(cost), state.equality, pressing))[0][free]
     r = r.at[inverse.low].add(-at_lower).at[inverse.high].add(at_upper)
-    r = r + jax.lax.cond(proximal, lambda: inverse.pull((state.y - mean)[free]), lambda: jnp.zeros_like(r))
+    r = r + jax.lax.cond(
+        proximal, lambda: inverse.proximal_gradient((state.y - mean)[free]), lambda: jnp.zeros_like(r)
+    )
     own = (lambda solved: solved) if corrected is None else corrected
     d = own(inverse.solve(jax.lax.optimization_barrier(r), g))
     lam, active = state.lam, state.active
@@ -214,7 +216,7 @@ def take_step(
         q = inverse.along_normals(d[:n]) + a + inverse.gram @ lam
         if corrected is None:
             lam, active, _ = solver(
-                inverse.pivoted, q, lam, active, flips, rounds, settings=settings.complementarity
+                inverse.pivoted, q, lam, active, max_changes, rounds, settings=settings.complementarity
             )
         else:
             q = q - corrected.gram(lam)
@@ -223,15 +225,15 @@ def take_step(
                 q,
                 lam,
                 active,
-                flips,
+                max_changes,
                 rounds,
                 corrected.bordered,
                 settings=settings.complementarity,
             )
         d = d + own(inverse.respond(lam - state.lam))
     # Frozen derivatives are trusted as far as the data reach; further, the step is shortened, never turned.
-    share = 1.0 / jnp.maximum(jnp.max(jnp.abs(d[:n]) / inverse.trust[:, None], axis=0), 1.0) if n else 1.0
-    moved = State(
+    share = 1.0 / jnp.maximum(jnp.max(jnp.abs(d[:n]) / inverse.radius[:, None], axis=0), 1.0) if n else 1.0
+    moved = Iterate(
         state.y.at[free].add(share * d[:n]),
         state.equality + share * d[n:],
         state.lam + share * (lam - state.lam),
@@ -255,7 +257,7 @@ def relative_change(now: Any, before: Any) -> Any:
 def _compile(
     problem: Problem,
     candidates: Candidates,
-    flips: int,
+    max_changes: int,
     settings: Settings,
     solver: Callable[..., tuple[Any, Any, Any]],
 ) -> Callable[..., tuple[Any, ...]]:
@@ -271,7 +273,7 @@ def _compile(
         lam: Any,
         active: Any,
         steps: Any,
-        rest: Any,
+        cost_tolerance: Any,
         proximal: Any,
         rounds: Any,
     ) -> tuple[Any, ...]:
@@ -279,18 +281,18 @@ def _compile(
 
         def step(carry: Carry) -> Carry:
             return take_step(
-                pieces, inverse, x, mean, carry, proximal, rounds, flips, settings, solver, corrected
+                pieces, inverse, x, mean, carry, proximal, rounds, max_changes, settings, solver, corrected
             )
 
         def unfinished(carry: Carry) -> Any:
             now, before = carry.costs
             changed = jnp.max(relative_change(now, before))
             settled = (carry.broken < 1.0) & (changed < settings.settling_change)
-            rested = (changed < rest) | (proximal & settled)
-            return (carry.count < steps) & ~rested
+            done = (changed < cost_tolerance) | (proximal & settled)
+            return (carry.count < steps) & ~done
 
         unknown = jnp.full(y.shape[1], jnp.inf)
-        first = Carry(State(y, equality, lam, active), (unknown, unknown), jnp.inf, 0)
+        first = Carry(Iterate(y, equality, lam, active), (unknown, unknown), jnp.inf, 0)
         last = jax.lax.while_loop(unfinished, step, first)
         state = last.state
         cost, g, h = jax.lax.optimization_barrier(pieces.values(x, state.y))

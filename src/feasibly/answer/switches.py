@@ -159,7 +159,7 @@ def correct(
     position: Ints,
     free: int,
     inverse: Array,
-    pull: Array,
+    response: Array,
     pivoted: tuple[Pivoted, Pivoted],
 ) -> Correction:
     """What an operator's matrices need for every switch.
@@ -169,7 +169,7 @@ def correct(
         position: of each output among the free variables; -1 for fixed ones.
         free: how many of those there are.
         inverse: `inv(K)`, over free variables and equalities.
-        pull: `inv(K) A'`, the response to the candidates' multipliers.
+        response: `inv(K) A'`, the response to the candidates' multipliers.
         pivoted: the complementarity problem.
     """
     whole = np.concatenate([position, free + np.arange(len(inverse) - free)])
@@ -179,7 +179,7 @@ def correct(
     places = index.shape[1]
     here = inverse[index[:, :, None], index[:, None, :]]
     middle = np.linalg.solve(np.eye(places) + change @ here, change)
-    along = np.swapaxes(pull[index], 1, 2)  # A inv(K) U, candidates first
+    along = np.swapaxes(response[index], 1, 2)  # A inv(K) U, candidates first
     none = np.zeros((1, places), dtype=np.int64)
     return Correction(
         inputs=switches.inputs,

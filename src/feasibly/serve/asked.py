@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
-from feasibly.answer.step import State
+from feasibly.answer.step import Iterate
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,7 +41,7 @@ class How:
 class Answering(Protocol):
     """A model that can be asked."""
 
-    def attempt(self, x: Array, how: How, begin: State | None = None) -> tuple[Answer, Ints]:
+    def attempt(self, x: Array, how: How, begin: Iterate | None = None) -> tuple[Answer, Ints]:
         """Answer quickly, and say which rows need longer than that; `begin` is where such rows stood (else NaN)."""
 
     def finish(self, x: Array, how: How) -> Answer:
@@ -78,7 +78,7 @@ class Piece:
     """What was found in earlier batches,"""
     left: Ints | None = None
     """which rows were not,"""
-    standing: State | None = None
+    standing: Iterate | None = None
     """and where those stand."""
     tries: int = 0
     took: float = 0.0
@@ -94,7 +94,7 @@ class Piece:
         return self.x if self.left is None else self.x[self.left]
 
 
-def standing_of(batch: Sequence[Piece], counts: Sequence[int]) -> State | None:
+def standing_of(batch: Sequence[Piece], counts: Sequence[int]) -> Iterate | None:
     """Where the rows of a batch stand that were in another before, NaN for those that were not."""
     known = next((piece.standing for piece in batch if piece.standing is not None), None)
     if known is None:
@@ -103,4 +103,4 @@ def standing_of(batch: Sequence[Piece], counts: Sequence[int]) -> State | None:
     for piece, count in zip(batch, counts, strict=True):
         afresh = known.take(np.zeros(count, dtype=np.int64))
         parts.append(piece.standing or afresh._replace(y=np.full_like(afresh.y, np.nan)))
-    return State(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    return Iterate(*(np.concatenate(each) for each in zip(*parts, strict=True)))

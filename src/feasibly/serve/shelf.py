@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import Answer
-from feasibly.answer.schedule import CONDITIONED, Level, Start, shared_part
-from feasibly.answer.step import BUCKETS, State
+from feasibly.answer.schedule import CONDITIONED, Level, StartFrom, shared_part
+from feasibly.answer.step import BUCKETS, Iterate
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
@@ -48,7 +48,9 @@ QUICK_PART = shared_part(CONDITIONED, QUICK_PASSES)
 FEW_PART = tuple(
     replace(level, steps=QUICK_STEPS) if level is QUICK_PART[0] else level for level in QUICK_PART
 )
-GOING_ON = tuple(replace(level, start=Start.FOUND) if level is FEW_PART[0] else level for level in FEW_PART)
+GOING_ON = tuple(
+    replace(level, start=StartFrom.FOUND) if level is FEW_PART[0] else level for level in FEW_PART
+)
 PATIENCE = 4.0
 """Usual times of a batch after which it is cut short, whatever the passes: a machine may have been held up."""
 SHORTEST_PATIENCE = 0.03
@@ -93,7 +95,7 @@ class Served:
         """Answer rows, of one client or many, without a promise: that is about the rows of one (`promise`)."""
         return self._ask(x, how)
 
-    def attempt(self, x: Array, how: How, begin: State | None = None) -> tuple[Answer, Ints]:
+    def attempt(self, x: Array, how: How, begin: Iterate | None = None) -> tuple[Answer, Ints]:
         """Answer what can be in about the usual time for so many rows; the others are named.
 
         `begin` says where rows stood that were among the others before; NaN for the rest.

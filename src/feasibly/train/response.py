@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.driver import Driver
-from feasibly.answer.economy import economised
+from feasibly.answer.handover import choose_handover
 from feasibly.answer.response import first_order_response, through_switches
 from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.answer.settings import Settings
@@ -63,7 +63,9 @@ def train_response(
     with clock.account("frames"):
         response = first_order_response(driver.search, driver.operator(0))
         response = through_switches(response, driver, time.monotonic() + 0.2 * clock.left)
-        law = Law.of(response, driver.calibration.flips, driver.settings.complementarity).suited(labels.x)
+        law = Law.of(response, driver.calibration.max_changes, driver.settings.complementarity).suited(
+            labels.x
+        )
     with clock.account("sup"):
         model = fit_response(law, labels.x, labels.y)
     request.offer(lambda: model, request.name)
@@ -79,7 +81,7 @@ def train_response(
                 found = driver.run(inputs, model.predict(inputs).mean, SHARED_ONLY, until=until)
                 kept = found.converged
                 x, y = np.concatenate([x, inputs[kept]]), np.concatenate([y, found.y[kept]])
-                duals.append(np.concatenate([found.state.equality, found.state.lam], axis=1)[kept])
+                duals.append(np.concatenate([found.iterate.equality, found.iterate.lam], axis=1)[kept])
     except KeyboardInterrupt:
         note = "Training was interrupted; this is the best model until then."
         return model, driver, {"pseudo_labels": 0, "note": note}
@@ -110,7 +112,7 @@ def _timed(request: Request, model: Model, driver: Driver) -> Driver:
         began = time.process_time()
         mean = model.predict(rows).mean
         believing = (time.process_time() - began) / max(len(rows), 1)
-        return economised(driver, rows, mean, seconds, until, believing)
+        return choose_handover(driver, rows, mean, seconds, until, believing)
 
 
 def _train_sparse(request: Request, driver: Driver) -> tuple[Model, Driver, dict[str, Any]]:

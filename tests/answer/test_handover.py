@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from feasibly.answer.calibration import Calibration
-from feasibly.answer.economy import _row_by_row, economised
+from feasibly.answer.handover import choose_handover, time_starts
 from tests.proxies import trained, unseen
 
 
@@ -27,7 +27,7 @@ def test_what_the_first_rows_had_to_build_is_not_what_a_row_takes(first_calls, m
         return solve(*args, **kwargs)
 
     monkeypatch.setattr(driver.rowwise, "solve", building)
-    times = _row_by_row(driver, x, y, 1e-3, np.inf)
+    times = time_starts(driver, x, y, 1e-3, np.inf)
     assert len(times.plain) == 8
     assert np.nanmax([times.plain, times.warm, times.after]) < 0.5
 
@@ -50,9 +50,9 @@ def test_without_time_to_time_anything_rows_are_solved_as_labels_are(
     assert driver.rowwise.together
     monkeypatch.setitem(driver.rowwise.__dict__, "together", together)
     known = driver.having(replace(driver.calibration, reached=reached, sparse=sparse))
-    found = economised(known, x, y, 1e-3, until=time.monotonic() - 1.0).calibration
+    found = choose_handover(known, x, y, 1e-3, until=time.monotonic() - 1.0).calibration
     assert found.worthwhile_passes == most
-    assert not found.warm
+    assert not found.start_from_belief
 
 
 @pytest.mark.parametrize("slow", ["near", "wide"])
@@ -62,13 +62,13 @@ def test_rows_begin_where_they_are_quicker(slow, monkeypatch):
     x, _, y = unseen(proxy, data, 8)
     solve = driver.rowwise.solve
 
-    def slower(*args, wide=False, **kwargs):
-        found = solve(*args, wide=wide, **kwargs)
-        return replace(found, seconds=found.seconds + (10.0 if wide == (slow == "wide") else 0.0))
+    def slower(*args, large_barrier=False, **kwargs):
+        found = solve(*args, large_barrier=large_barrier, **kwargs)
+        return replace(found, seconds=found.seconds + (10.0 if large_barrier == (slow == "wide") else 0.0))
 
     monkeypatch.setattr(driver.rowwise, "solve", slower)
-    times = _row_by_row(driver, x, y, 1e-3, np.inf)
-    assert times.wide == (slow == "near")
+    times = time_starts(driver, x, y, 1e-3, np.inf)
+    assert times.large_barrier == (slow == "near")
     assert np.isfinite(times.plain).all()
     assert times.plain.max() < 5.0
 
@@ -77,7 +77,7 @@ def test_where_rows_begin_does_not_change_where_they_end():
     proxy, data = trained("grid6")
     x, _, _ = unseen(proxy, data, 8)
     near, wide = (
-        proxy.ladder.driver.rowwise.solve(x, None, thorough=False, at_once=True, wide=flag)
+        proxy.ladder.driver.rowwise.solve(x, None, thorough=False, at_once=True, large_barrier=flag)
         for flag in (False, True)
     )
     assert near.ok.all()

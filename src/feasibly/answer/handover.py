@@ -1,4 +1,10 @@
-"""What pays: how many shared passes, and where rows that are solved one by one begin, by timing both."""
+"""When rows are handed on: how many shared passes pay, and where the row-wise solver starts, by timing both.
+
+In order (`choose_handover`): time the shared passes on inputs like those to come, and count what each leaves
+(`_pass_costs`); time the row-wise solver on some of the same inputs from each start (`time_starts`); add both up for
+every number of passes and take the cheapest; then see whether `auto`, which keeps only what is optimal, gains from them
+too (`_auto_gains`). What was chosen is recorded in the calibration, and read by `answer.plan` alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.driver import Driver
-from feasibly.answer.progress import Passed
+from feasibly.answer.progress import PassRecord
 from feasibly.answer.rowwise import Solved
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, SHARED_ONLY
 from feasibly.problem.point import Point
@@ -21,7 +27,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-def economised(
+def choose_handover(
     driver: Driver,
     x: Array,
     mean: Array,
@@ -47,53 +53,61 @@ def economised(
         return _untimed(driver)
     some = slice(0, settings.timed_rows)
     rows = len(x[some])
-    passes: tuple[Passed, ...] = ()
-    converged = np.zeros(rows, dtype=bool)
-    if calibration.reached > 0.0:
-        found = driver.run(x[some], mean[some], SHARED_ONLY, until=until)
-        passes, converged = found.passes, found.converged
-    last = 1 + max((done.place for done in passes), default=-1)
-    taken, left = np.zeros(last + 1), np.full(last + 1, rows)
-    for done in passes:
-        taken[done.place + 1 :] += done.seconds
-        left[done.place + 1 :] = done.left
-    left[-1] = rows - int(converged.sum())  # some satisfy what is watched and break something else
+    converged, taken, left = _pass_costs(driver, x[some], mean[some], until)
+    last = len(taken) - 1
     straight = quick = slow = settings.warm_share * seconds
-    warm, goes_on, wide, solvable = True, True, False, 1.0
+    from_belief_pays, from_passes_pays, large_barrier, solvable = True, True, False, 1.0
     timed = len(driver.search.lower) <= settings.timed_outputs
     if timed and driver.rowwise.available:  # which builds the solver, before it is timed
-        times = _row_by_row(driver, x[some], mean[some], seconds, until)
+        times = time_starts(driver, x[some], mean[some], seconds, until)
         if not len(times.solved):
             return _untimed(driver)
         served = converged[times.rows]
         solved = times.solved | served
         if solved.any():
             # Rows without a solution cost the same whatever is done first, and would drown the rest.
-            solvable, hard, wide = float(solved.mean()), solved & ~served, times.wide
+            solvable, hard, large_barrier = float(solved.mean()), solved & ~served, times.large_barrier
             left = left - left[-1] + round(float(hard.mean()) * rows)
-            from_nowhere = float(times.plain[solved].mean())
+            from_nominal = float(times.plain[solved].mean())
             from_belief = float(times.warm[solved].mean()) + believing
-            warm = from_belief < settings.warm_gain * from_nowhere and not times.worse.any()
-            straight = from_belief if warm else from_nowhere
+            from_belief_pays = from_belief < settings.warm_gain * from_nominal and not times.worse.any()
+            straight = from_belief if from_belief_pays else from_nominal
             # What shared operators do not reach is hard for the solver too, and may be harder from where they left it.
             quick = _mean(times.after[solved & served], straight)
             both = hard & np.isfinite(times.after)
             afresh, after = (_mean(part[both], straight) for part in (times.plain, times.after))
-            slow, goes_on = min(afresh, after), bool(after <= afresh and both.sum() == hard.sum())
+            slow, from_passes_pays = min(afresh, after), bool(after <= afresh and both.sum() == hard.sum())
     whole = rows * believing + taken + left[-1] * slow + (left - left[-1]) * quick
     whole[0] = settings.shared_gain * left[0] * straight
     best = int(np.argmin(whole))
     most = everything if best == last > 0 else best
     count = max(solvable * rows, 1.0)
     tried = driver.having(replace(calibration, worthwhile_passes=most))
-    confirms = most > 0 and _confirms(tried, x[some], mean[some], count, straight, slow, until)
+    auto_tries_passes = most > 0 and _auto_gains(tried, x[some], mean[some], count, straight, slow, until)
     reached = float(np.clip(1.0 - left[-1] / count, 0.0, 1.0))
     whole[0] /= settings.shared_gain
     chosen = replace(
-        calibration, worthwhile_passes=most, confirms=confirms, warm=warm, goes_on=goes_on, wide=wide, reached=reached,
+        calibration, worthwhile_passes=most, auto_tries_passes=auto_tries_passes, start_from_belief=from_belief_pays,
+        start_from_passes=from_passes_pays, large_barrier=large_barrier, reached=reached,
         row_seconds=float(whole[best] / count), solving_seconds=seconds,
     )  # fmt: skip
     return driver.having(chosen)
+
+
+def _pass_costs(driver: Driver, x: Array, mean: Array, until: float) -> tuple[Mask, Array, Ints]:
+    """Rows that converge on shared operators; and after 0, 1, 2... passes the seconds taken and the rows left."""
+    passes: tuple[PassRecord, ...] = ()
+    converged = np.zeros(len(x), dtype=bool)
+    if driver.calibration.reached > 0.0:
+        found = driver.run(x, mean, SHARED_ONLY, until=until)
+        passes, converged = found.passes, found.converged
+    last = 1 + max((done.place for done in passes), default=-1)
+    taken, left = np.zeros(last + 1), np.full(last + 1, len(x))
+    for done in passes:
+        taken[done.place + 1 :] += done.seconds
+        left[done.place + 1 :] = done.left
+    left[-1] = len(x) - int(converged.sum())  # some satisfy the candidates and break something else
+    return converged, taken, left
 
 
 def _untimed(driver: Driver) -> Driver:
@@ -105,7 +119,7 @@ def _untimed(driver: Driver) -> Driver:
     c = driver.calibration
     tries = c.shares and (c.sparse or not driver.rowwise.together)
     most = Calibration.worthwhile_passes if tries else 0
-    return driver.having(replace(c, worthwhile_passes=most, warm=False))
+    return driver.having(replace(c, worthwhile_passes=most, start_from_belief=False))
 
 
 def _mean(seconds: Array, otherwise: float) -> float:
@@ -113,7 +127,7 @@ def _mean(seconds: Array, otherwise: float) -> float:
     return float(known.mean()) if len(known) else otherwise
 
 
-def _confirms(
+def _auto_gains(
     driver: Driver, x: Array, mean: Array, solvable: float, straight: float, later: float, until: float
 ) -> bool:
     """Whether what `auto` may keep of shared operators' answers outweighs the time it takes to look at all of them.
@@ -151,11 +165,11 @@ class Timed(NamedTuple):
     """Where there are several local optima, a belief may lead to a worse one than the nominal solution does."""
     rows: Ints
     """Which rows these are."""
-    wide: bool
+    large_barrier: bool
     """Whether that is where they were quicker."""
 
 
-def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: float) -> Timed:
+def time_starts(driver: Driver, x: Array, mean: Array, usual: float, until: float) -> Timed:
     """The same rows from each start, so that what one row happens to cost counts alike for all of them."""
     s, rowwise = driver.settings, driver.rowwise
     at_once = time.monotonic() + rowwise.ready_seconds < until and rowwise.batch is not None
@@ -167,15 +181,15 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     if driver.calibration.reached > 0.0:
         one_pass = driver.having(replace(driver.calibration, worthwhile_passes=1))
         after = one_pass.run(x, mean, CONDITIONED[:-1], until=until)
-        passed, reached = driver.full(after.state), after.converged
+        passed, reached = driver.full(after.iterate), after.converged
     starts = None, driver.full(driver.start(x, mean)), passed, None
 
-    def timed(start: Point | None, rows: Ints, wide: bool = False) -> Solved:
+    def timed(start: Point | None, rows: Ints, large_barrier: bool = False) -> Solved:
         # What is not begun in time does not count, nor does what cannot be solved with the others: it may take minutes.
         own = None if start is None else start.take(rows)
         return rowwise.solve(
             x[rows], own, thorough=False, go_on=lambda: time.monotonic() < until, at_once=at_once, rest=False,
-            wide=wide,
+            large_barrier=large_barrier,
         )  # fmt: skip
 
     every = np.arange(count)
@@ -186,7 +200,7 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
         rows = every if k != 2 else every[~reached]
         if not len(rows) or (k == 3 and not at_once):
             continue
-        found = timed(start, rows, wide=k == 3)
+        found = timed(start, rows, large_barrier=k == 3)
         finished = np.array([outcome != "TIME_LIMIT" for outcome in found.outcome])
         seconds[k, rows[finished]] = found.seconds[finished]
         ok = rows[found.ok]
@@ -199,8 +213,8 @@ def _row_by_row(driver: Driver, x: Array, mean: Array, usual: float, until: floa
     near, far = np.isfinite(costs[[0, 3]])
     both = near & far
     quicker = _mean(wider[both], np.inf) < s.wide_gain * _mean(plain[both], 0.0)
-    wide = bool(quicker and far.sum() >= near.sum() and not worse[1].any())
+    large_barrier = bool(quicker and far.sum() >= near.sum() and not worse[1].any())
     ended = np.isfinite(costs[:2]).any(axis=0)
-    if wide:
+    if large_barrier:
         plain = np.where(np.isfinite(wider), wider, plain)
-    return Timed(plain, warm, later, ended, worse[0], np.flatnonzero(done), wide)
+    return Timed(plain, warm, later, ended, worse[0], np.flatnonzero(done), large_barrier)
