@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,7 +14,7 @@ import typer
 from feasibly._cli.console import Meter, emit, say, show
 from feasibly._cli.files import check_target
 from feasibly._cli.options import AsJson, Case, Costs, Flow, Force, Ignore, Lines, Slack, Spread
-from feasibly.problem.errors import Fault, FeasiblyError, ProblemError
+from feasibly.problem.errors import FeasiblyError, ProblemError, in_shell
 
 if TYPE_CHECKING:
     from feasibly.problem.core import Problem
@@ -50,31 +49,12 @@ def load(
     chosen |= {key: value.value for key, value in reading.items() if value is not None}
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
-        try:
+        with in_shell():
             problem = fb.load_problem(case, **chosen)
-        except ProblemError as error:
-            faults = [Fault(as_options(fault.where), as_options(fault.what)) for fault in error.faults]
-            raise ProblemError(error.subject, faults) from None
-        except FeasiblyError as error:
-            if type(error) is not FeasiblyError:
-                raise
-            raise FeasiblyError(as_options(str(error))) from None
     if tell:
         for note in dict.fromkeys(str(w.message) for w in noted):
             say(f"note: {note}")
     return problem
-
-
-def as_options(text: str) -> str:
-    """What Python calls an argument is an option here."""
-    text = text.replace("pass costs= a table", "pass --costs FILE, a table")
-    text = re.sub(r'\bignore="([^"]*)"', r"--ignore \1", text)
-    text = re.sub(r"\bcosts=", "--costs", text)
-    return re.sub(
-        r"^(ignore|dc_lines|slack_voltage|flow_limit)\b(?=$| is | must )",
-        lambda found: "--" + found[1].replace("_", "-"),
-        text,
-    )
 
 
 def case(

@@ -20,7 +20,7 @@ from feasibly.problem._costs import Costs, prices
 from feasibly.problem._gather import Gathering
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import Fault, FeasiblyError, ProblemError
+from feasibly.problem.errors import Fault, FeasiblyError, ProblemError, argument
 from feasibly.problem.grid import Grid
 from feasibly.problem.read import listed
 
@@ -106,7 +106,7 @@ def read_pandapower(
         (dc_lines, ("free", "fixed"), "dc_lines"),
     ):
         if given not in known:
-            raise FeasiblyError(f"{what} must be {' or '.join(known)}, not {given!r}")
+            raise FeasiblyError(f"{argument(what)} must be {' or '.join(known)}, not {given!r}")
     title = str(name or net.name or "pandapower net")
     warnings = list(notes)
     faults = check_tables(net) or _unmodelled(net, listed(ignore), warnings)
@@ -211,7 +211,7 @@ def _unmodelled(net: Any, ignore: Sequence[str], warnings: list[str]) -> list[Fa
     """Faults that stand in the net's own tables; what `ignore` names is told of instead."""
     known = (*_UNMODELLED, "voltage_dependence", "reactive_capability_curve")
     faults = [
-        Fault("ignore", f"{name!r} cannot be left out of a pandapower net; {', '.join(known)} can")
+        Fault(argument("ignore"), f"{name!r} cannot be left out of a pandapower net; {', '.join(known)} can")
         for name in ignore
         if name not in known
     ]
@@ -224,7 +224,7 @@ def _unmodelled(net: Any, ignore: Sequence[str], warnings: list[str]) -> list[Fa
         if name in ignore:
             warnings.append(f"{where}: {name} is left out, as asked")
         else:
-            faults.append(Fault(where, f'{why}; leave it out with ignore="{name}"'))
+            faults.append(Fault(where, f"{why}; leave it out with {argument('ignore', name)}"))
 
     for table, why in _UNMODELLED.items():
         if table in net and len(net[table]):

@@ -12,7 +12,7 @@ from feasibly.problem._costs import Costs
 from feasibly.problem.acopf import SPREAD, acopf
 from feasibly.problem.core import Problem
 from feasibly.problem.drawing import Draws
-from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.errors import FeasiblyError, argument
 from feasibly.problem.grid import Grid
 
 
@@ -61,13 +61,13 @@ def load_problem(
     if not theirs:
         for name, value in (("slack_voltage", slack_voltage), ("flow_limit", flow_limit)):
             if value is not None:
-                raise FeasiblyError(f"{name} is for pandapower's nets, and {source} is none")
+                raise FeasiblyError(f"{argument(name)} is for pandapower's nets, and {source} is none")
     if theirs:
         grid = _pandapower(path, costs, ignore, dc_lines, slack_voltage or "fixed", flow_limit or "current")
     elif is_pypsa(path):
         for name, other in (("ignore", bool(ignore)), ("dc_lines", dc_lines != "free")):
             if other:
-                raise FeasiblyError(f"{name} is not for PyPSA's networks, and {path.name} is one")
+                raise FeasiblyError(f"{argument(name)} is not for PyPSA's networks, and {path.name} is one")
         grid = _pypsa(path, costs)
     else:
         return families.load_problem(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feasibly.problem.errors import Fault
+from feasibly.problem.errors import Fault, argument
 
 Costs = ArrayLike | str | os.PathLike[str]
 Numbered = Sequence[tuple[int, Mapping[str, Any]]]
@@ -68,10 +68,10 @@ def _from_file(generators: Numbered, faults: list[Fault], corners: list[int]) ->
             last = terms[-3:]
             found[i, 3 - len(last) :] = last
     if len(missing) == len(generators) and missing:
-        advice = "this file carries none; pass costs= a table of c2, c1, c0 (a row a generator in service)"
+        advice = f"this file carries none; {_pass_costs()} (a row a generator in service)"
         faults.append(Fault("generation costs", advice))
     else:
-        faults += [Fault(where, "has no cost; pass costs= a table of c2, c1, c0") for where in missing]
+        faults += [Fault(where, f"has no cost; {_pass_costs()}") for where in missing]
     return found
 
 
@@ -124,3 +124,7 @@ def _from_csv(generators: Numbered, path: Path, faults: list[Fault], count: int)
         else:
             faults.append(Fault(f"generator {row} (bus {generator['bus']})", f"has no line in {path.name}"))
     return found
+
+
+def _pass_costs() -> str:
+    return f"pass {argument('costs', 'FILE')}, a table of c2, c1, c0"

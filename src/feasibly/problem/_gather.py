@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from feasibly.problem.errors import Fault
+from feasibly.problem.errors import Fault, argument
 from feasibly.problem.extras import BLOCKS, EQUALITIES, INEQUALITIES, Extras
 
 Element = Mapping[str, Any]
@@ -287,7 +287,7 @@ def corners(cost: Element, what: str, where: str, faults: list[Fault]) -> list[t
         at = int(np.argmin(np.diff(slopes))) + 1
         faults.append(
             Fault(where, f"its piecewise-linear {what} is not convex: its slope falls at {points[at, 0]:g} MW "
-                  f"from {slopes[at - 1]:g} to {slopes[at]:g}; give a convex one with costs=")
+                  f"from {slopes[at - 1]:g} to {slopes[at]:g}; give a convex one with {argument('costs')}")
         )  # fmt: skip
         return None
     kept: list[tuple[float, float]] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -17,6 +19,26 @@ class GridWarning(UserWarning):
 
 class CertificateWarning(UserWarning):
     """A model opened without its certificate, which no longer describes its answers."""
+
+
+_shell = ContextVar("shell", default=False)
+
+
+@contextlib.contextmanager
+def in_shell() -> Iterator[None]:
+    """Say what is said inside to a reader of the command line: what Python calls an argument is an option there."""
+    before = _shell.set(True)
+    try:
+        yield
+    finally:
+        _shell.reset(before)
+
+
+def argument(name: str, value: str | None = None) -> str:
+    """An argument as whoever asked would write it: `ignore="areas"`, or `--ignore areas` in a shell."""
+    if _shell.get():
+        return f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
+    return name if value is None else f'{name}="{value}"'
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from feasibly.problem._costs import Costs
 from feasibly.problem._unread import look_again, passed_over
 from feasibly.problem.assemble import assemble
-from feasibly.problem.errors import FeasiblyError, MissingExtraError, ProblemError
+from feasibly.problem.errors import FeasiblyError, MissingExtraError, ProblemError, argument
 from feasibly.problem.grid import Grid
 from feasibly.problem.matpower.case import read_matpower
 from feasibly.problem.psse.case import read_psse
@@ -44,14 +44,14 @@ def read_grid(
         FeasiblyError: for a file that is missing or cannot be read.
     """
     if dc_lines not in ("free", "fixed"):
-        raise FeasiblyError(f"dc_lines must be 'free' or 'fixed', not {dc_lines!r}")
+        raise FeasiblyError(f"{argument('dc_lines')} must be 'free' or 'fixed', not {dc_lines!r}")
     path, name = _locate(os.fspath(source))
     ignored = listed(ignore)
     if path.suffix.lower() in (".m", ".raw"):
         return _read_here(path, name, costs, ignored, dc_lines == "fixed")
     if ignored and path.exists():
         raise FeasiblyError(
-            f"ignore is for tables of MATPOWER's, PSS/E's and pandapower's files, and {path.name} is none"
+            f"{argument('ignore')} is for tables of MATPOWER's, PSS/E's and pandapower's files, and {path.name} is none"
         )
     import powerio
 

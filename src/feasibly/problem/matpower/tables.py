@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from feasibly.problem.errors import Fault
+from feasibly.problem.errors import Fault, argument
 from feasibly.problem.matpower.evaluate import Cell, Unknown
 from feasibly.problem.matpower.linear import TABLES
 from feasibly.problem.matpower.tokens import Matrix
@@ -148,7 +148,7 @@ class Tables:
         for what, names in refused.items():
             said = "not known here" if what is None else f"{what}, which the AC-OPF model here does not have"
             where = ", ".join(self.where(name) for name in names)
-            advice = f'take it out of the file, or leave it out with ignore="{",".join(names)}"'
+            advice = f"take it out of the file, or leave it out with {argument('ignore', ','.join(names))}"
             self.faults.append(Fault(where, f"{said}; {advice}"))
 
     def whole(self, name: str, table: Matrix, column: int, what: str) -> list[int]:

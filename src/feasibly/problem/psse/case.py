@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from feasibly.problem.errors import Fault
+from feasibly.problem.errors import Fault, argument
 from feasibly.problem.matpower.case import Case
 from feasibly.problem.matpower.network import Network
 from feasibly.problem.psse.converters import dc_lines
@@ -91,7 +91,7 @@ class _Reader:
             if name.replace(" ", "-") not in known:
                 can = ", ".join(section.replace(" ", "-") for section in _UNMODELLED)
                 self.file.faults.append(
-                    Fault("ignore", f"{name!r} cannot be left out of a RAW file; {can} can")
+                    Fault(argument("ignore"), f"{name!r} cannot be left out of a RAW file; {can} can")
                 )
         for section, what in _UNMODELLED.items():
             records = self.records(section)
@@ -108,7 +108,7 @@ class _Reader:
             if asked:
                 self.notes.append(f"{section}: {len(records)} lines left out, as asked")
             else:
-                advice = f'take it out of the file, or leave it out with ignore="{name}"'
+                advice = f"take it out of the file, or leave it out with {argument('ignore', name)}"
                 said = f"{what}, which the AC-OPF model here does not have; {advice}"
                 self.file.faults.append(Fault(f"line {records[0].line} ({section} data)", said))
 
