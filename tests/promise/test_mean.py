@@ -18,7 +18,6 @@ from feasibly.promise import (
     hoeffding,
     maurer_pontil,
     mpv_bernstein,
-    tightest,
 )
 from feasibly.promise.betting import _CAP
 
@@ -194,12 +193,6 @@ def test_no_range_left_over_for_an_output_that_cannot_err(name: str) -> None:
     bound = BOUNDS[name](np.c_[np.zeros(50), np.full(50, 0.1)], np.array([0.0, 1.0]))
     assert bound.lower[0] == bound.upper[0] == 0.0
     assert bound.upper[1] > 0.1
-
-
-def test_the_default_is_decided_beforehand() -> None:
-    errors = np.random.default_rng(5).beta(1, 9, (100, 3))
-    assert tightest(errors, 1.0).method == "betting"
-    np.testing.assert_array_equal(tightest(errors, 1.0, seed=3).upper, betting(errors, 1.0, seed=3).upper)
 
 
 @all_bounds

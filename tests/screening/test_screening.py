@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,13 @@ def test_a_model_without_statuses_cannot_screen(problem: fb.Problem) -> None:
         fb.FeasiblyError, match=re.escape('train one with vary=("load", "branch", "generator")')
     ):
         make_plan(acopf(grid), {"factor": FACTOR})
+
+
+def test_a_flipped_bit_in_a_result_is_noticed(result: fb.Screening, tmp_path: Path) -> None:
+    shutil.copytree(result.path, tmp_path / "copy")
+    chunk = next(file for file in sorted((tmp_path / "copy" / "cost" / "c").rglob("*")) if file.is_file())
+    spoilt = bytearray(chunk.read_bytes())
+    spoilt[len(spoilt) // 2] ^= 1
+    chunk.write_bytes(spoilt)
+    with pytest.raises(fb.FeasiblyError, match="damaged: cost cannot be read"):
+        _ = fb.Screening(tmp_path / "copy").cost

@@ -260,15 +260,14 @@ class Intake:
         self._stack.close()  # an unfinished store vanishes
 
 
-def check_fits(problem: Problem, grid: Grid, *, exact: bool = True) -> None:
+def check_fits(problem: Problem, grid: Grid) -> None:
     """Refuse a problem that cannot be that of `grid` by its sizes; the residuals judge the rest."""
     sizes = {"branch": grid.n_branches, "generator": grid.n_generators}
     loads = sum(part.stop - part.start for name, part in problem.inputs.items() if name in ("pd", "qd"))
     mine = [loads, problem.n_outputs]
+    mine += [part.stop - part.start for name, part in problem.inputs.items() if name in sizes]
     theirs = [2 * grid.n_loads, 2 * grid.n_generators + 2 * grid.n_buses]
-    if exact:
-        mine += [part.stop - part.start for name, part in problem.inputs.items() if name in sizes]
-        theirs += [sizes[name] for name in problem.inputs if name in sizes]
+    theirs += [sizes[name] for name in problem.inputs if name in sizes]
     if mine != theirs:
         raise ForeignDataError(f"the problem {problem.name!r} has {_sizes(mine)}, the data {_sizes(theirs)}")
 

@@ -1,6 +1,6 @@
 """What may be promised about a predictor's errors: arrays in, frozen records out, whoever made the predictor.
 
-- The mean error, from M errors in [0, R]: `tightest` (the default), `betting`, `hoeffding`,
+- The mean error, from M errors in [0, R]: `betting` (the narrowest that knows R alone), `hoeffding`,
   `empirical_bernstein`, `maurer_pontil`, `bernstein`, and `mpv_bernstein`, which rests on a hypothesis that
   `measure_alpha` tests.
 - The next instance: `calibrate` and `calibrate_scores` (split conformal), `jackknife_plus` and `cv_plus`
@@ -12,7 +12,7 @@
 
 from feasibly.promise._check import PromiseError, TooFewLabelsError, labels_needed
 from feasibly.promise._plain import to_plain
-from feasibly.promise.betting import betting, tightest
+from feasibly.promise.betting import betting
 from feasibly.promise.conformal import Region, ScoreLimit, calibrate, calibrate_scores, coverage_range
 from feasibly.promise.cross import CrossIntervals, cv_plus, jackknife_plus
 from feasibly.promise.exchange import BatchCheck, Outside, Reference, check_batch, learn_reference
@@ -59,6 +59,5 @@ __all__ = [
     "measure_alpha",
     "measure_spread",
     "mpv_bernstein",
-    "tightest",
     "to_plain",
 ]

@@ -83,23 +83,6 @@ def betting(
     )
 
 
-def tightest(
-    errors: ArrayLike,
-    range: ArrayLike,
-    confidence: float = 0.95,
-    *,
-    seed: int = 0,
-    simultaneous: bool = False,
-) -> MeanBound:
-    """The default: the bound found narrowest among those valid without a hypothesis, chosen beforehand.
-
-    It is always `betting` (see the widths in `docs/guarantees.md`). It does *not* compute several bounds and
-    keep the narrowest: that one fails whenever any of them fails, so its confidence would be lower than the
-    one stated.
-    """
-    return betting(errors, range, confidence, seed=seed, simultaneous=simultaneous)
-
-
 def _interval(x: Array, delta: float) -> tuple[Array, Array]:
     """Both ends for each column of `x` in [0, 1], rounded outwards."""
     bets = _plan_bets(x, delta)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.data._lock import WriterLock
+from feasibly.data.reading import first_line
 from feasibly.data.schema import StoreError
 
 FORMAT, VERSION = "feasibly-screening", 1
@@ -101,8 +102,17 @@ class Store:
         return np.asarray(self._group["done"][...]) > 0
 
     def read(self, name: str) -> NDArray[Any]:
-        """One array, hours first."""
-        return np.asarray(self._group[name][...])
+        """One array, hours first.
+
+        Raises:
+            StoreError: a chunk of it does not pass its checksum.
+        """
+        try:
+            return np.asarray(self._group[name][...])
+        except (OSError, ValueError, RuntimeError) as error:
+            raise StoreError(
+                f"{self.path} is damaged: {name} cannot be read ({first_line(error)}); screen into a new one"
+            ) from None
 
     def write(self, index: int, arrays: dict[str, NDArray[Any]]) -> None:
         """The arrays of one block of hours, then that it is there."""
@@ -135,13 +145,21 @@ def _open(path: Path, mode: Any) -> Any:
 def _create(
     zarr: Any, path: Path, header: dict[str, Any], sizes: dict[str, int], block: int, full: bool
 ) -> Any:
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
     group = zarr.open_group(str(path), mode="a", zarr_format=3)
     hours, outages = sizes["hour"], sizes["outage"]
 
     def add(name: str, shape: tuple[int, ...], dtype: Any, fill: Any, dimensions: tuple[str, ...]) -> None:
         chunks = (min(block, shape[0]), *shape[1:])
         group.create_array(
-            name, shape=shape, chunks=chunks, dtype=dtype, fill_value=fill, dimension_names=dimensions
+            name,
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            fill_value=fill,
+            dimension_names=dimensions,
+            compressors=[ZstdCodec(), Crc32cCodec()],
         )
 
     for name, (dtype, fill) in CELL.items():
@@ -152,7 +170,13 @@ def _create(
         add("y", (hours, outages, sizes["output"]), "f8", np.nan, ("hour", "outage", "output"))
     blocks = -(-hours // block)
     group.create_array(
-        "done", shape=(blocks,), chunks=(1,), dtype="i1", fill_value=0, dimension_names=("block",)
+        "done",
+        shape=(blocks,),
+        chunks=(1,),
+        dtype="i1",
+        fill_value=0,
+        dimension_names=("block",),
+        compressors=[Crc32cCodec()],
     )
     # The attributes come last: a store without them is none.
     group.attrs.update({"format": FORMAT, "version": VERSION, "block": block, "question": header, **sizes})
