@@ -10,7 +10,8 @@ In every iteration, in this order:
 6. stalling: an infeasible stationary point, or too many short steps;
 7. the step is taken.
 
-A point is `CONVERGED` only if the inertia of its own, unshifted matrix is right.
+A point is `CONVERGED` only if the inertia of an unshifted matrix is right: its own, or its predecessor's where it was
+checked first.
 """
 
 from __future__ import annotations
@@ -108,14 +109,10 @@ class InteriorAttempt:
                 continue
             if self._stays_infeasible(step):
                 return self._stalled(AttemptStatus.INFEASIBLE_POINT)
-            if self._too_many_short_steps(step):
-                if self._step_settings is not self._settings.final_large or self._switched_at is None:
-                    break
-                # Where bounded ratios lead nowhere, it goes on without them from where that began.
-                self._step_settings, self._iterate = self._settings.fast_large, self._switched_at
-                self._short_steps = 0
-                continue
-            self._iterate = step.following
+            if not self._too_many_short_steps(step):
+                self._iterate = step.following
+            elif not self._undo_switch():
+                break
         return self._acceptable or self._stalled(AttemptStatus.STALLED)
 
     # ---- 1, 2: the step ---------------------------------------------------------------------------------
@@ -175,6 +172,14 @@ class InteriorAttempt:
         if step.violation > s.check_below or step.mu > s.centrality * self._goal.barrier:
             return False
         self._step_settings, self._switched_at = s.final_large, self._iterate
+        return True
+
+    def _undo_switch(self) -> bool:
+        """Go on without bounded ratios from where they began, if they did: they lead nowhere."""
+        if self._step_settings is not self._settings.final_large or self._switched_at is None:
+            return False
+        self._step_settings, self._iterate = self._settings.fast_large, self._switched_at
+        self._short_steps = 0
         return True
 
     def _stays_infeasible(self, step: Step) -> bool:

@@ -85,7 +85,7 @@ class RowAttempts:
     # ---- when lines of the table apply -------------------------------------------------------------------
 
     @property
-    def hopeful(self) -> bool:
+    def may_be_feasible(self) -> bool:
         """No search has found that there is no feasible point."""
         return not any(self.infeasible)
 
@@ -97,7 +97,7 @@ class RowAttempts:
     @property
     def by_lanes(self) -> bool:
         """Large, and the interior-point method has come to nothing."""
-        return self.by_interior and self.centred and self.hopeful and self.methods.interior.large
+        return self.by_interior and self.centred and self.may_be_feasible and self.methods.interior.large
 
     @property
     def searched(self) -> bool:
@@ -107,12 +107,12 @@ class RowAttempts:
     @property
     def last_warm(self) -> bool:
         """All that starts warm has failed, and there may be a solution."""
-        return self.warm == "interior" and self.nominal is not None and self.hopeful
+        return self.warm == "interior" and self.nominal is not None and self.may_be_feasible
 
     @property
     def cold(self) -> bool:
         """Cold starts are worth it."""
-        return self.thorough or self.hopeful
+        return self.thorough or self.may_be_feasible
 
     # ---- what they do ------------------------------------------------------------------------------------
 
@@ -205,7 +205,9 @@ FALLBACKS = (
     # A start of the row's own: near the answer, a few iterations.
     Fallback(RowAttempts.interior_from_start, lambda row: row.by_interior and row.start is not None),
     # The nominal central path, unless the first ended far from any feasible point and there is none near.
-    Fallback(RowAttempts.interior_from_nominal, lambda row: row.by_interior and row.centred and row.hopeful),
+    Fallback(
+        RowAttempts.interior_from_nominal, lambda row: row.by_interior and row.centred and row.may_be_feasible
+    ),
     # Large problems: the searches below end at zero pivots there, and IPOPT takes minutes; elastic lanes take seconds.
     Fallback(RowAttempts.lanes, lambda row: row.by_lanes),
     # `warm="ipopt"` and `warm="none"`: IPOPT from a start that is given, and from the nominal solution.

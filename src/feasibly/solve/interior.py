@@ -141,8 +141,7 @@ class InteriorPoint:
     # ---- starts ----------------------------------------------------------------------------------------
 
     def push_inside(self, x: Array, start: Point, push: float | None = None) -> Iterate:
-        """An interior point near a given one, every slack at least `push`, or else by how much the given one
-        violates."""
+        """An interior point near a given one, every slack at least `push` (without: a share of its violation)."""
         model, newton, s = self.model, self._newton, self.settings
         lower, upper = (bound[model.free] for bound in model.search_at(x))
         y, nu, z = newton.scaled(start)
@@ -173,8 +172,7 @@ class InteriorPoint:
     def solve(self, x: Array) -> AttemptEnd:
         """The attempts from the nominal central path, one after the other.
 
-        The row's status is that of the last one; `INFEASIBLE_POINT` only where two of them agree, from different
-        starts.
+        The row's status is that of the last one; `INFEASIBLE_POINT` only where two from different starts agree.
         """
         if not self.central_points:
             raise ValueError("there is no central point to start from")

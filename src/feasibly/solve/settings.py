@@ -178,8 +178,7 @@ class SolverSettings:
 
     fast: StepSettings = _FAST
     """For rows that most likely are easy: the least work an iteration; hard rows stall at once. Steps below 5 % in a
-    row
-    are the sign: with 1 %, a row of 197_snem__sad wandered on and ended at a local optimum 3e-3 % above the other."""
+    row are the sign: with 1 %, one of 197_snem__sad wandered on and ended at a local optimum 3e-3 % above the other."""
     fast_large: StepSettings = _FAST_LARGE
     """The same where there are thousands of outputs: of so many bounds one is always near, and steps are short. On
     case9241_pegase rows that were given up after six iterations, and took IPOPT twenty seconds, converge in two, in

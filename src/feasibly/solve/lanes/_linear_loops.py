@@ -65,8 +65,7 @@ class LinearLoops(Loops):
         b.ret_void()
 
     def _substitute(self) -> None:
-        """`(L D L')^-1` times a right-hand side, which the solution replaces: forwards by columns, backwards by
-        rows."""
+        """`(L D L')^-1` times a right-hand side, which the solution replaces."""
         words, vectors = INT.as_pointer(), self._vector.as_pointer()
         function, (columns, rows, size, values, inverses, right) = self._begin(
             "substitute", words, words, LONG, vectors, vectors, vectors

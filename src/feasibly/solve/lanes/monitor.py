@@ -54,7 +54,7 @@ _IDLE = np.array([-1.0, -1.0, -1.0, -1.0, 0.0, np.inf, np.inf, np.inf])
 
 
 class LaneMonitor:
-    """Counters and flags of all lanes. A lane is `started` with an attempt, looked at, and `released`.
+    """Counters and flags of all lanes. A lane is started with an attempt, looked at, and released.
 
     Attributes:
         iterations: of each lane's attempt so far.
@@ -68,22 +68,21 @@ class LaneMonitor:
         self._tolerances = self._limits[:4]
         self._short, self._most_short, self._most_iterations, self._enough_rounded = self._limits[4:]
         self.iterations, self.violation = np.zeros(width, dtype=np.int64), np.full(width, np.inf)
-        self._short_steps, self._at_rounding, self._unchanged = (
-            np.zeros(width, dtype=np.int64) for _ in range(3)
-        )
-        """So many in a row: short steps, iterates that are as good as rounding allows, full steps that left the
-        violation as it was."""
-        self._busy, self._elastic, self._rough, self._corrects, self._rechecked, self._switches = (
-            np.zeros(width, dtype=bool) for _ in range(6)
-        )
-        """Lanes that have a row; elastic ones, and those among them that need not end at the optimum; those whose
-        inertia is corrected; those that have been kept to look at their inertia again; those that will switch to final
-        steps."""
+        # So many iterations in a row:
+        self._short_steps = np.zeros(width, dtype=np.int64)
+        self._at_rounding = np.zeros(width, dtype=np.int64)  # that were as good as rounding allows
+        self._unchanged = np.zeros(width, dtype=np.int64)  # of full steps that left the violation as it was
+        # Lanes that
+        self._busy = np.zeros(width, dtype=bool)  # have a row
+        self._elastic = np.zeros(width, dtype=bool)  # are elastic
+        self._inexact = np.zeros(width, dtype=bool)  # are elastic and need not end at the optimum
+        self._corrects = np.zeros(width, dtype=bool)  # correct their inertia
+        self._rechecked = np.zeros(width, dtype=bool)  # have been kept to look at their inertia again
+        self._switches = np.zeros(width, dtype=bool)  # will switch to final steps
         self._shift = np.zeros(width)
+        self._final_parameters: dict[int, Array] = {}
         self._acceptable: dict[int, tuple[Array, bool]] = {}
-        """Iterates of lanes whose errors are below their limits while `mu` is not, and whether the inertia was
-        right."""
-        self._finals: dict[int, Array] = {}
+        """Iterates whose errors are below their limits while `mu` is not, and whether their inertia was right."""
 
     def start(self, lane: int, attempt: Attempt, rules: LaneRules) -> None:
         """A lane begins an attempt."""
@@ -92,16 +91,16 @@ class LaneMonitor:
         self.violation[lane], self._shift[lane] = np.inf, 0.0
         self._busy[lane], self._rechecked[lane], self._corrects[lane] = True, False, attempt.correct_inertia
         self._elastic[lane] = attempt.elastic
-        self._rough[lane] = attempt.elastic and not attempt.to_optimum
+        self._inexact[lane] = attempt.elastic and not attempt.to_optimum
         self._switches[lane] = rules.final_parameters is not None
         if rules.final_parameters is not None:
-            self._finals[lane] = rules.final_parameters
+            self._final_parameters[lane] = rules.final_parameters
 
     def release(self, lane: int) -> None:
         """Leave a lane to itself: it costs what it costs, and counts for nothing."""
         self._limits[:, lane] = _IDLE
         self._busy[lane] = self._corrects[lane] = self._elastic[lane] = False
-        self._rough[lane] = self._switches[lane] = False
+        self._inexact[lane] = self._switches[lane] = False
         self._shift[lane] = self.iterations[lane] = 0
         for parameter in (_ELASTIC, _REFINE):
             self._iteration.parameters[parameter, lane] = 0.0
@@ -125,7 +124,7 @@ class LaneMonitor:
         iteration = self._iteration
         iterate, right = self._acceptable.pop(lane, (None, False)) if self._acceptable else (None, False)
         if converged:
-            here = bool(self._rough[lane] or iteration.inertia_is_right()[lane])
+            here = bool(self._inexact[lane] or iteration.inertia_is_right()[lane])
             if here or not right:
                 iterate, right = iteration.iterate[:, lane], here
         return iterate, right
@@ -141,7 +140,7 @@ class LaneMonitor:
         sound = info.max(axis=0) < s.divergence  # false for NaN
         stationary, feasible, complementary, central = info[:4] <= self._tolerances
         acceptable = sound & stationary & feasible & complementary
-        rounded = sound & central & complementary & (feasible | self._rough) & (info[0] <= s.rounding_error)
+        rounded = sound & central & complementary & (feasible | self._inexact) & (info[0] <= s.rounding_error)
         self._at_rounding += 1
         self._at_rounding *= rounded
         converged = (acceptable & central) | (self._at_rounding >= self._enough_rounded)
@@ -195,15 +194,14 @@ class LaneMonitor:
     # ---- 3, 4: inertia ----------------------------------------------------------------------------------
 
     def _recheck_inertia(self, converged: Mask, ended: Mask) -> None:
-        """Keep lanes that have converged at what may be a saddle for one more iteration, with a Hessian shifted a
-        little.
+        """Keep lanes that have converged at what may be a saddle for one more iteration, slightly shifted.
 
         Where the cost is flat, rounding decides whether it curves upwards.
         """
         iteration, weight = self._iteration, self._iteration.parameters[_WEIGHT]
         # Where the objective counts less, so does its curvature.
         flat = self._settings.flat_curvature * np.where(weight > 0.0, weight, 1.0)
-        asked = converged & ~self._rechecked & ((weight == 0.0) | ~self._rough)
+        asked = converged & ~self._rechecked & ((weight == 0.0) | ~self._inexact)
         certain = iteration.inertia_is_right() & (iteration.parameters[_SHIFT] <= flat)
         for lane in np.flatnonzero(asked & ~certain).tolist():
             self._rechecked[lane] = True
@@ -244,6 +242,6 @@ class LaneMonitor:
         )
         for lane in np.flatnonzero(there).tolist():
             shift = parameters[_SHIFT, lane]
-            parameters[:, lane] = self._finals[lane]
+            parameters[:, lane] = self._final_parameters[lane]
             parameters[_SHIFT, lane] = shift
             self._switches[lane] = False
