@@ -12,10 +12,11 @@ from feasibly.answer.svp import select
 from feasibly.measure.metrics import measure_rows, summarise
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.sampling import sample
-from feasibly.train.bayesian import PUBLIC_CODE, TEXT, BayesianLearner, BayesianSettings, sandwich
+from feasibly.train.bayesian import PUBLIC_CODE, TEXT, BayesianLearner, BayesianSettings
 from feasibly.train.registry import METHODS, Method, find, register
 from feasibly.train.task import Task
 from feasibly.train.training import train
+from feasibly.train.turns import sandwich
 from tests.problems import CASES, make
 
 SMALL = {"width": 8.0}

@@ -11,14 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from feasibly.model.networks import Architecture
 from feasibly.model.posterior import DRAWS, BayesianNetwork, predictive_covariance
-from feasibly.model.scaling import OutputMap, floored
 from feasibly.train.driver import Learner, Stage, Validation
-from feasibly.train.feasibility import feasibility
 from feasibly.train.merit import Judge
 from feasibly.train.optimise import adam, clipped, decayed
 from feasibly.train.task import Task
+from feasibly.train.turns import ByTurns, TurnSettings, loop, picked
 from feasibly.train.variational import (
     NoisePrior,
     Posterior,
@@ -35,19 +33,9 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class BayesianSettings:
+class BayesianSettings(TurnSettings):
     """Everything the text fixes and everything it leaves open; `docs/learners.md` says what was chosen and why."""
 
-    rounds: int = 3
-    """Rounds of Sup and UnSup; 0 for Sup alone."""
-    sup_share: float = 0.4
-    """Of a round's time."""
-    closing_share: float = 0.3
-    """Of the last UnSup's time, for the Sup that ends the run; 0 ends in UnSup."""
-    width: float = 2.0
-    """Hidden units for every input. The public code has 1."""
-    hidden_layers: int = 2
-    output_bias: bool = False
     prior_variance: float = 1e-2
     """The public code has 1e-4."""
     chained: bool = True
@@ -58,8 +46,6 @@ class BayesianSettings:
     noise_start: float = 1e-2
     feasibility_variance: float = 1e-10
     """In UnSup. The public code has 1e-28."""
-    lambda_e: float = 1.0
-    lambda_i: float = 1.0
     sup_feasibility: float = 0.0
     """Standard deviation, relative to that of the first block's noise, with which Sup also observes F = 0 on the
     labelled inputs. 0 leaves it out, as the text does; the public code has 0.01."""
@@ -69,18 +55,8 @@ class BayesianSettings:
     """Of every parameter before training."""
     start_gain: float = 1.0 / 3.0
     """The weights' means are first drawn with this variance, divided by the number of inputs of their layer."""
-    learning_rate: float = 1e-3
-    decay: float = 1e-4
-    """The rate after n steps of a stage in round r is `learning_rate / r / (1 + decay / r * n)`."""
-    clip: float = 10.0
-    batch: int = 0
-    """Labelled rows a step; 0 for all."""
-    unlabelled_batch: int = 512
-    """Unlabelled rows a step; 0 for all, as in the text."""
     estimator: str = "shared"
     """`shared`: one draw of the weights a step. `local`: one for every row, by local reparameterisation."""
-    repair: str = "none"
-    """`none`, `sigmoid` or `clip`: what keeps answers within bounds."""
     keep: str = "merit"
     """Which state is returned: `merit`, the best on the validation labels; `elbo`, the last stage's best by its own
     objective, as in the public code, each stage handing on its best; `last`, the last."""
@@ -115,40 +91,18 @@ class Carry(NamedTuple):
     decay: Any
 
 
-def sandwich(settings: BayesianSettings, unlabelled: bool = True) -> tuple[Stage, ...]:
-    """The stages of a run: T_s and T_u of every round, and the closing Sup out of the last T_u."""
-    if settings.rounds < 1 or not unlabelled:
-        return (Stage("sup", 1, 1.0),)
-    stages = []
-    for number in range(1, settings.rounds + 1):
-        unsup = 1.0 - settings.sup_share
-        closing = settings.closing_share * unsup if number == settings.rounds else 0.0
-        stages += [Stage("sup", number, settings.sup_share), Stage("unsup", number, unsup - closing)]
-        if closing > 0.0:
-            stages.append(Stage("sup", number, closing))
-    return tuple(stage for stage in stages if stage.share > 0.0)
-
-
-class BayesianLearner(Learner):
+class BayesianLearner(ByTurns, Learner):
     """Mean-field variational inference, in stages."""
 
     def __init__(self, name: str, task: Task, settings: BayesianSettings) -> None:
-        problem = task.problem
-        self.name = name
-        self.task = task
+        super().__init__(name, task, settings)
         self.settings = settings
-        self.stages = sandwich(settings, len(task.unlabelled) > 0)
         self.keeps_best = settings.keep == "merit"
         self.passes_best = settings.keep == "elbo"
         self.patience = {"sup": settings.patience_sup, "unsup": settings.patience_unsup}
-        sizes = tuple(block.stop - block.start for block in problem.blocks.values())
-        hidden = (max(round(settings.width * problem.n_inputs), 1),) * settings.hidden_layers
-        self.architecture = Architecture(problem.n_inputs, hidden, sizes, settings.output_bias)
+        sizes = self.architecture.outputs
         self.block_of = np.repeat(np.arange(len(sizes)), sizes)
-        self.inputs = floored(np.concatenate([task.x, task.unlabelled]))
-        self.outputs = OutputMap(floored(task.y), problem.lower, problem.upper, settings.repair)
-        self.judge = Judge(problem, task.x_valid, task.y_valid)
-        self._violation = feasibility(problem, settings.lambda_e, settings.lambda_i)
+        self.judge = Judge(task.problem, task.x_valid, task.y_valid)
         self._answers = jax.jit(self._drawn)
         self._bounds = jax.jit(self._bound, static_argnums=3)
         self._valid = self._scaled(task.x_valid)
@@ -212,15 +166,7 @@ class BayesianLearner(Learner):
             posterior = jax.tree.map(lambda old, update: old - rate * update, carry.posterior, updates)
             return carry._replace(posterior=posterior, optimiser=optimiser, step=carry.step + 1), value
 
-        def run(carry: Carry, steps: Any, data: Any) -> tuple[Carry, Any]:
-            def body(_: Any, both: Any) -> Any:
-                carry, value = step(both[0], data)
-                return carry, both[1] + value
-
-            carry, total = jax.lax.fori_loop(0, steps, body, (carry, jnp.float32(0.0)))
-            return carry, total / steps
-
-        return run
+        return loop(step)
 
     def state(self, carry: Carry) -> Posterior:
         """The posterior."""
@@ -265,7 +211,7 @@ class BayesianLearner(Learner):
     def sup_loss(self, posterior: Posterior, prior: Prior, key: Any, data: Any) -> Any:
         """The negative evidence bound of the labels."""
         of_rows, of_weights, of_noise = jax.random.split(key, 3)
-        (x, x_raw, y), weight = _picked(data, self.settings.batch, of_rows)
+        (x, x_raw, y), weight = picked(data, self.settings.batch, of_rows)
         z = self._forward(posterior, x, of_weights)
         answer = None
         if self.settings.repair != "none":
@@ -283,7 +229,7 @@ class BayesianLearner(Learner):
     def unsup_loss(self, posterior: Posterior, prior: Prior, key: Any, data: Any) -> Any:
         """The negative evidence bound of F = 0 on unlabelled inputs."""
         of_rows, of_weights = jax.random.split(key)
-        (x, x_raw), weight = _picked(data, self.settings.unlabelled_batch, of_rows)
+        (x, x_raw), weight = picked(data, self.settings.unlabelled_batch, of_rows)
         answer = self.outputs.answer(self._forward(posterior, x, of_weights))
         surprise = feasibility_surprise(self._violation(x_raw, answer), self.settings.feasibility_variance)
         learnt = None if self.settings.free_biases else self.architecture.is_weight
@@ -325,12 +271,3 @@ class BayesianLearner(Learner):
                 lambda z: feasibility_surprise(self._violation(x, self.outputs.answer(z)), variance), z
             )
         return jnp.mean(terms) * (rows / len(self.task.x_valid)) + divergence(posterior, prior)
-
-
-def _picked(data: Any, batch: int, key: Any) -> tuple[Any, float]:
-    """Some rows at random, and how many each of them stands for."""
-    rows = len(data[0])
-    if batch <= 0 or batch >= rows:
-        return data, 1.0
-    chosen = jax.random.randint(key, (batch,), 0, rows)
-    return tuple(part[chosen] for part in data), rows / batch

@@ -17,12 +17,12 @@ from feasibly.model.networks import Architecture
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap, floored
 from feasibly.problem.errors import FeasiblyError
-from feasibly.train.bayesian import BayesianSettings, sandwich
 from feasibly.train.driver import Learner, Stage, Validation
-from feasibly.train.feasibility import feasibility, residuals
+from feasibly.train.feasibility import residuals
 from feasibly.train.merit import Judge
 from feasibly.train.optimise import adam, clipped, decayed
 from feasibly.train.task import Task
+from feasibly.train.turns import ByTurns, TurnSettings, loop, picked
 
 Array = NDArray[np.float64]
 
@@ -61,26 +61,11 @@ class PenaltySettings:
 
 
 @dataclass(frozen=True)
-class SandwichSettings:
+class SandwichSettings(TurnSettings):
     """A network like the Bayesian ones, trained by turns on the labels and on F."""
 
-    rounds: int = 3
-    sup_share: float = 0.4
-    closing_share: float = 0.3
-    width: float = 2.0
-    """Hidden units for every input."""
-    hidden_layers: int = 2
-    output_bias: bool = False
     l1: float = 1e-6
     """Weight of the sum of absolute weights, in both stages."""
-    lambda_e: float = 1.0
-    lambda_i: float = 1.0
-    learning_rate: float = 1e-3
-    decay: float = 1e-4
-    clip: float = 10.0
-    batch: int = 0
-    unlabelled_batch: int = 512
-    repair: str = "none"
 
 
 class Carry(NamedTuple):
@@ -241,7 +226,7 @@ class PenaltyLearner(NetworkLearner):
             )
             return carry, value
 
-        return _loop(step)
+        return loop(step)
 
     def _violated(self, x: Any, answer: Any) -> jax.Array:
         """How far every constraint is violated: equalities, inequalities, then bounds; `(constraints, rows)`."""
@@ -255,22 +240,12 @@ class PenaltyLearner(NetworkLearner):
         return sum((jnp.mean(kind) for kind in kinds if kind.shape[0]), jnp.float32(0.0))
 
 
-class SandwichNetworkLearner(NetworkLearner):
+class SandwichNetworkLearner(ByTurns, NetworkLearner):
     """`sandwich-dnn`: mean squared error and F by turns, with l1 on the weights."""
 
     def __init__(self, name: str, task: Task, settings: SandwichSettings) -> None:
-        problem = task.problem
-        self.name = name
-        self.task = task
+        super().__init__(name, task, settings)
         self.settings = settings
-        plan = BayesianSettings(settings.rounds, settings.sup_share, settings.closing_share)
-        self.stages = sandwich(plan, len(task.unlabelled) > 0)
-        sizes = tuple(block.stop - block.start for block in problem.blocks.values())
-        hidden = (max(round(settings.width * problem.n_inputs), 1),) * settings.hidden_layers
-        self.architecture = Architecture(problem.n_inputs, hidden, sizes, settings.output_bias)
-        self.inputs = floored(np.concatenate([task.x, task.unlabelled]))
-        self.outputs = OutputMap(floored(task.y), problem.lower, problem.upper, settings.repair)
-        self._violation = feasibility(problem, settings.lambda_e, settings.lambda_i)
         self._prepare()
 
     def begin(self, state: Any, stage: Stage, seed: int) -> Carry:
@@ -314,10 +289,7 @@ class SandwichNetworkLearner(NetworkLearner):
             return value + settings.l1 * jnp.sum(jnp.where(is_weight, jnp.abs(parameters), 0.0))
 
         def step(carry: Carry, data: Any) -> tuple[Carry, Any]:
-            if 0 < size < len(data[0]):
-                key = jax.random.fold_in(carry.key, carry.step)
-                chosen = jax.random.randint(key, (size,), 0, len(data[0]))
-                data = tuple(part[chosen] for part in data)
+            data, _ = picked(data, size, jax.random.fold_in(carry.key, carry.step))
             value, gradient = jax.value_and_grad(loss)(carry.parameters, data)
             if program == "unsup":
                 gradient = jnp.where(is_weight, gradient, 0.0)
@@ -328,16 +300,4 @@ class SandwichNetworkLearner(NetworkLearner):
             )
             return carry, value
 
-        return _loop(step)
-
-
-def _loop(step: Callable[[Carry, Any], tuple[Carry, Any]]) -> Callable[[Carry, Any, Any], tuple[Carry, Any]]:
-    def run(carry: Carry, steps: Any, data: Any) -> tuple[Carry, Any]:
-        def body(_: Any, both: Any) -> Any:
-            carry, value = step(both[0], data)
-            return carry, both[1] + value
-
-        carry, total = jax.lax.fori_loop(0, steps, body, (carry, jnp.float32(0.0)))
-        return carry, total / steps
-
-    return run
+        return loop(step)
