@@ -167,9 +167,8 @@ class Reference:
 
     def _solve(self, x: Array, start: Array) -> tuple[Array, float] | None:
         model = self.model
-        found = self._solver(
-            x0=start, p=x, lbx=model.lower, ubx=model.upper, lbg=self._lower, ubg=self._upper
-        )
+        lower, upper = model.bounds_at(x)
+        found = self._solver(x0=start, p=x, lbx=lower, ubx=upper, lbg=self._lower, ubg=self._upper)
         if self._solver.stats()["return_status"] != "Solve_Succeeded":
             return None
         return np.asarray(found["x"]).ravel(), float(found["f"])
