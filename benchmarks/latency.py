@@ -6,7 +6,8 @@ taskset -c 0 python benchmarks/latency.py --saved MODEL DATA --out FILE.json
 The default proxy, 512 labels; everything is compiled before it is timed. Instances are ones that have a solution; a
 batch of random draws, among them those that have none, is timed beside them. IPOPT is warm-started from the nominal
 solution and, for comparison, started cold. With `--saved`, a proxy that was trained before answers the rows of DATA
-that it has not seen.
+that it has not seen. The first answer is timed from the start of a fresh process, imports and loading included: with an
+empty compilation cache, and with what that left there. The same of training, from nothing kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +36,17 @@ from feasibly.solve.records import SolverOptions
 
 LABELS, BATCH, SINGLES, SOLVED, REPEATS = 512, 1000, 500, 20, 5
 ANSWERS = ("mean", "conditioned", "polished")
+FIRST = """
+import sys, numpy, feasibly
+feasibly.Proxy.load(sys.argv[1]).predict(numpy.load(sys.argv[2]), "conditioned")
+"""
+LEARNING = """
+import sys, time, feasibly
+data = feasibly.Dataset.open(sys.argv[1])
+began = time.perf_counter()
+feasibly.fit(data.problem, data, labels=int(sys.argv[2]), budget=60.0)
+print(time.perf_counter() - began)
+"""
 
 
 def fresh(case: str, budget: float) -> tuple[fb.Proxy, np.ndarray]:
@@ -50,13 +65,36 @@ def saved(model: str, store: str) -> tuple[fb.Proxy, np.ndarray]:
     return proxy, data.x[data.solved & data.unseen(proxy.keys)][:BATCH]
 
 
+def first_answer(proxy: fb.Proxy, x: np.ndarray) -> dict[str, list[float]]:
+    """Seconds from the start of a process to its first answer: cold, and three times warm."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, row = f"{folder}/model", f"{folder}/row.npy"
+        proxy.save(model)
+        np.save(row, x[:1])
+        kept = os.environ | {"FEASIBLY_CACHE": f"{folder}/cache"}
+        words = [sys.executable, "-c", FIRST, model, row]
+        taken = [_timed(subprocess.run, words, env=kept, check=True) for _ in range(4)]
+    return {"first_answer_cold_seconds": taken[:1], "first_answer_seconds": taken[1:]}
+
+
+def learning(case: str) -> float:
+    """Seconds that `fit` takes in a fresh process that finds nothing compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"{folder}/data.zarr"
+        fb.label(fb.load_problem(case), count=LABELS + 16, seed=0, jobs=1, out=store)
+        kept = os.environ | {"FEASIBLY_CACHE": f"{folder}/cache"}
+        words = [sys.executable, "-c", LEARNING, store, str(LABELS)]
+        done = subprocess.run(words, env=kept, check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1])
+
+
 def measure(proxy: fb.Proxy, x: np.ndarray) -> dict[str, Any]:
     """Milliseconds an instance."""
     problem, case = proxy.problem, proxy.problem.name
     drawn = fb.sample(problem, len(x), seed=2)
     row: dict[str, Any] = {
         "case": case, "instances": len(x), "train_seconds": proxy.record.train_seconds,
-    }  # fmt: skip
+    } | first_answer(proxy, x)  # fmt: skip
     for answer in ANSWERS:
         row[f"{answer}_batch_ms"] = _batch(proxy, x, answer)
         if answer == "conditioned":
@@ -100,7 +138,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    rows = [measure(*fresh(case, options.budget)) for case in options.cases]
+    rows = [
+        measure(*fresh(case, options.budget)) | {"fit_cold_seconds": learning(case)} for case in options.cases
+    ]
     rows += [measure(*saved(*pair)) for pair in options.saved]
     document = {
         "about": "Milliseconds an instance on one core, the other idle: batches (best of five), one at a time, and "
