@@ -45,11 +45,13 @@ def gather(
     if len(set(names)) < len(names):
         raise ReportError(f"a training is there twice: {', '.join(names)}")
     trials = len({document["rows"][0]["seed"] for document in documents})
-    device = first["machine"].get("device", "cpu")
+    device, beside = first["machine"].get("device", "cpu"), first["machine"]["processor"]
+    card = device != "cpu"
+    where = f"a graphics card that {at_a_time} trainings shared" if card else "one core"
     return {
         "benchmark": "compare",
-        "machine": device,
-        "processor": f"{device} ({first['machine']['processor']} beside it)",
+        "machine": device if card else "x86_64",
+        "processor": f"{device} ({beside} beside it)" if card else beside,
         "cores": cores[0],
         "cores_used": cores[1],
         "commit": first["commit"],
@@ -60,11 +62,9 @@ def gather(
         "published": published,
         "scale": budget / table.budget,
         "departures": [
-            f"{budget:g} s a training, compilation included, on a graphics card that {at_a_time} trainings "
-            f"shared (published: {table.budget:g} s, {table.machine}); {trials} trial{'s' if trials > 1 else ''} "
-            f"(published: {table.runs}).",
-            "Answers were timed once, on the shared card, so that the time of the first one (mean) has compiling in "
-            "it.",
+            f"{budget:g} s a training, compilation included, on {where} (published: {table.budget:g} s, "
+            f"{table.machine}); {trials} trial{'s' if trials > 1 else ''} (published: {table.runs}).",
+            "Answers were timed once, so that the time of the first one (mean) has compiling in it.",
             f"{rows[0]['labels']:,} labels count validation; the paper's validation labels come on top.",
             "Max Ineq. counts bounds alone, as the published table does; All ineq. counts every inequality.",
         ],
