@@ -76,3 +76,21 @@ def test_steps_that_repeat_one_another_do_no_harm():
     for _ in range(6):
         (moved,) = acceleration([point], [step], weights)
         assert np.isfinite(moved).all()
+
+
+def test_a_step_that_was_shortened_is_no_part_of_the_history():
+    """What follows is as if the row had begun where that step ended."""
+    matrices, offsets, _ = contraction(6, 0.9, 5)
+    acceleration, fresh = Acceleration(3, np.ones(6)), Acceleration(3, np.ones(6))
+    none, every = np.zeros(5, dtype=bool), np.ones(5, dtype=bool)
+    u = np.zeros_like(offsets)
+    for number in range(8):
+        step = np.einsum("rij,rj->ri", matrices, u) + offsets - u
+        if number == 3:
+            (moved,) = acceleration([u], [0.1 * step], none, shortened=every)
+            np.testing.assert_array_equal(moved, 0.1 * step)
+        else:
+            (moved,) = acceleration([u], [step], none)
+        if number > 3:
+            np.testing.assert_array_equal(moved, fresh([u], [step], none)[0])
+        u = u + moved

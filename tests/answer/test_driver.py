@@ -12,7 +12,7 @@ from feasibly.answer.calibrate import calibrate
 from feasibly.answer.calibration import Calibration, Labels
 from feasibly.answer.candidates import Candidates
 from feasibly.answer.driver import Driver
-from feasibly.answer.multipliers import refine
+from feasibly.answer.multipliers import errors, refine
 from feasibly.answer.rowwise import Solved
 from feasibly.answer.schedule import (
     CONDITIONED,
@@ -296,3 +296,19 @@ def test_a_row_that_nobody_solved_is_not_ok_for_being_feasible(which, monkeypatc
     monkeypatch.setattr(proxy.ladder.driver.rowwise, "solve", lambda *_, **__: nothing)
     answer = proxy.predict(fb.sample(problem, 3, seed=9), which)
     assert not answer.ok.any()
+
+
+def test_multipliers_of_constraints_with_room_are_found_out():
+    """Stationary and feasible is every point whose gradient some multiplier balances; (1) asks for more."""
+    proxy, data = trained("toy")
+    driver, problem = proxy.ladder.driver, proxy.problem
+    x = data.x[data.solved][:4]
+    point = driver.rowwise.solve(x, None, thorough=True).point
+    assert errors(driver, x, point).max() < 1.0
+    low, high = problem.bounds(x)
+    room = np.minimum(point.y - low, high - point.y)
+    widest = int(np.argmax(np.where(np.isfinite(room), room, -1.0).min(axis=0)))
+    assert room[:, widest].min() > 1e-3
+    for part in (point.duals.lower, point.duals.upper):  # which leaves the gradient as it was
+        part[:, widest] += 1.0
+    assert errors(driver, x, point).min() > 1.0

@@ -14,7 +14,7 @@ from feasibly.answer.schedule import CONDITIONED, SHARED_ONLY, SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
 from feasibly.answer.sparse_response import sparse_response
-from feasibly.answer.sparse_step import settle
+from feasibly.answer.sparse_step import solve_changes
 from feasibly.model.linear import fit_ridge
 from feasibly.model.sparse import Sparse, fit_sparse_response
 from feasibly.precision import double
@@ -50,7 +50,7 @@ def dense_system(problem, operator):
     usual, jacobian = normals[operator.base], jacobian[:, free]
     metric = hessian[np.ix_(free, free)] + np.diag(operator.precision)
     corner = np.zeros((len(jacobian) + len(usual),) * 2)
-    corner[len(jacobian) :, len(jacobian) :] = -np.diag(operator.differences.softness[operator.base])
+    corner[len(jacobian) :, len(jacobian) :] = -np.diag(operator.changes.sigma[operator.base])
     across = np.concatenate([jacobian, usual])
     return np.block([[metric, across.T], [across, corner]]), normals
 
@@ -126,7 +126,7 @@ def test_complementarity_by_flips_is_the_one_that_enumeration_finds():
     root = random.standard_normal((4, 4))
     matrix = root @ root.T + 0.1 * np.eye(4)
     first = random.standard_normal((30, 4))
-    amounts, flipped = settle(matrix, first, np.zeros((30, 4), dtype=bool), 60, ALWAYS)
+    amounts, flipped = solve_changes(matrix, first, np.zeros((30, 4), dtype=bool), 60, ALWAYS)
     for row in range(30):
         found = None
         for chosen in itertools.product([False, True], repeat=4):

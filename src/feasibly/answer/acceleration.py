@@ -36,8 +36,15 @@ class Acceleration:
         self._known = np.zeros(0, dtype=np.int64)
         """How many of these belong to what a row is doing now."""
 
-    def __call__(self, point: Sequence[Array], step: Sequence[Array], afresh: Mask) -> list[Array]:
-        """The step to take instead of `step` from `point`; rows that begin `afresh` take it as it is."""
+    def __call__(
+        self, point: Sequence[Array], step: Sequence[Array], afresh: Mask, shortened: Mask | None = None
+    ) -> list[Array]:
+        """The step to take instead of `step` from `point`; rows that begin `afresh` take it as it is.
+
+        A step that was `shortened` is not `f(u)`: it is taken as it is, and its row's history begins after it.
+        """
+        if shortened is not None:
+            afresh = afresh | shortened
         if not len(self._known):
             self._known = np.zeros(len(afresh), dtype=np.int64)
         known = np.where(afresh, 0, self._known)
@@ -54,6 +61,8 @@ class Acceleration:
                     found[i][rows] -= share[rows, k, None] * moved
         self._past = [([*point], [*step]), *self._past][: self._depth]
         self._known = np.minimum(known + 1, self._depth)
+        if shortened is not None:
+            self._known[shortened] = 0
         return found
 
     def _shares(self, step: Array, turns: list[Array], known: NDArray[np.int64]) -> Array:

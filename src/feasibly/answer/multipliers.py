@@ -1,9 +1,9 @@
 """Multipliers of answers, at the accuracy of a solver: found when somebody asks for them.
 
-A conditioned answer rests where a weak pull towards the belief is balanced, and where the cost is flat it may rest some
-way from the optimum. Its cost hardly differs; its multipliers may in the third digit, and prices are made of these. So
-rows go on from there without the pull, on the same shared operators, until their own optimality conditions hold; what
-does not get there is left to the row-wise solver. Decisions are not touched.
+A conditioned answer is a proximal step to the optimum, and where the cost is flat it may be some way from it. Its cost
+hardly differs; its multipliers may in the third digit, and prices are made of these. So rows go on from there without
+the proximal term, on the same shared operators, until their own optimality conditions hold (`errors`); what does not
+get there is left to the row-wise solver. Decisions are not touched.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from feasibly.answer.driver import Driver
 from feasibly.answer.schedule import Pass
 from feasibly.answer.step import Iterate
+from feasibly.problem.core import Problem
 from feasibly.problem.duals import stationarity
 from feasibly.problem.point import Duals, Point
 
@@ -72,13 +73,30 @@ def refine(
 
 
 def errors(driver: Driver, x: Array, point: Point) -> Array:
-    """How far each point is from optimality, in units of what serves: stationarity and feasibility, the larger."""
+    """How far each point is from (1), the largest of stationarity, feasibility and complementarity over what serves."""
     problem, duals, s = driver.problem, point.duals, driver.settings
     with np.errstate(invalid="ignore"):
-        slope = np.abs(stationarity(problem, x, point.y, duals)).max(axis=1, initial=0.0)
+        gradient = np.abs(stationarity(problem, x, point.y, duals)).max(axis=1, initial=0.0)
         largest = np.max([np.abs(part).max(axis=1, initial=0.0) for part in point.parts[1:]], axis=0)
-        off = np.maximum(
-            slope / np.maximum(largest, 1e-12) / s.multiplier_stationarity,
-            driver.violation(x, point.y) / s.multiplier_feasibility,
+        largest = np.maximum(largest, 1e-12)
+        off = np.max(
+            [
+                gradient / largest / s.multiplier_stationarity,
+                driver.violation(x, point.y) / s.multiplier_feasibility,
+                complementarity(problem, x, point) / largest / s.multiplier_complementarity,
+            ],
+            axis=0,
         )
     return np.asarray(np.where(np.isfinite(off), off, np.inf))
+
+
+def complementarity(problem: Problem, x: Array, point: Point) -> Array:
+    """The largest product of a multiplier and its constraint's slack, by row; zero at an optimum."""
+    low, high = problem.bounds(x)
+    slacks = -problem.inequalities(x, point.y), point.y - low, high - point.y
+    multipliers = point.duals.inequality, point.duals.lower, point.duals.upper
+    products = (
+        np.abs(np.where(lam == 0.0, 0.0, lam * np.where(lam == 0.0, 0.0, slack))).max(axis=1, initial=0.0)
+        for lam, slack in zip(multipliers, slacks, strict=True)
+    )
+    return np.max(list(products), axis=0)

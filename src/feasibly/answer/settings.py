@@ -35,7 +35,7 @@ by more than rounding. What was certified of earlier answers is not true of late
         "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
         "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
-        "settled_step", "sparse_sound", "cost_tolerance_share",
+        "settled_step", "sparse_sound", "cost_tolerance_share", "multiplier_complementarity",
     ),
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class Settings:
     measured."""
     multiplier_feasibility: float = 1e-6
     """And the largest violation of a constraint at the point they belong to, per unit."""
+    multiplier_complementarity: float = 1e-6
+    """And the largest product of a multiplier, relative to the row's largest one, and its constraint's slack."""
     multiplier_steps: tuple[int, ...] = (4, 8, 16)
     """Steps of each pass in optimal mode towards them, the last with patient rounds."""
     multiplier_hopeless: float = 1e6

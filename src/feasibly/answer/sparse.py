@@ -1,15 +1,19 @@
 """The optimality system of a large problem as one sparse factorisation that all rows share.
 
 Where `operator.py` inverts the system, this keeps it: with `H` the Hessian of the Lagrangian, `J` the Jacobian of the
-equalities, `P` a diagonal belief and `A_b` the normals of the candidates that are usually active,
+equalities, `P` a diagonal belief, `A_b` the normals of the usually active candidates and `S_b` a small diagonal,
 
-    K = [ H + P   J'   A_b' ]
-        [ J       0    0    ]
-        [ A_b     0    0    ]
+    K = [ H + P   J'    A_b' ]
+        [ J       0     0    ]
+        [ A_b     0    -S_b  ]
 
-is factored once and solved for the residuals of many rows at a time. A row whose active set differs from the usual one
-does so in a few places: how they act on each other is computed when they are first met and kept (`Differences`), and
-what they have to be is a small complementarity problem of the row's own.
+is factored once and solved for the residuals of many rows at a time. In order (`build_sparse_operator`): shift the
+Hessian until `K` has one negative eigenvalue a constraint (inertia correction); factor the system of the equalities
+alone, which tells `S_b`; factor `K`.
+
+A row's active set differs from the usual one in a few places: how such changes act on each other is a Schur complement,
+computed when they are first met and kept (`ActiveSetChanges`), and what they have to be is a small complementarity
+problem of the row's own (`sparse_step.solve_changes`).
 """
 
 from __future__ import annotations
@@ -38,31 +42,31 @@ _COLUMNS = 32
 """So many at a time: of 40,000 numbers each, that is what the caches of a processor hold."""
 
 
-class Differences:
+class ActiveSetChanges:
     """Candidates in which some row's active set differed from the usual one, and how they act on each other."""
 
-    def __init__(self, softness: Array, most: int) -> None:
-        self.turn = threading.RLock()
-        """Held by whoever adds to them or goes by what stands there."""
-        self.most = most
-        """So many are kept."""
-        self.softness = softness
-        """By how much a candidate, if it is usual or among them, gives way for a unit of change of its multiplier."""
-        self.place = np.full(len(softness), -1)
-        """Where a candidate stands among them; -1 for one that does not."""
-        self.which: Ints = np.zeros(0, dtype=np.int64)
+    def __init__(self, sigma: Array, capacity: int) -> None:
+        self.lock = threading.RLock()
+        """Held by whoever adds to them or reads them: threads share an operator."""
+        self.capacity = capacity
+        """At most so many are kept; beyond that all are dropped and met anew."""
+        self.sigma = sigma
+        """Sigma of (3s) by candidate, if usual or among them: how far a unit of change of its multiplier moves it."""
+        self.position = np.full(len(sigma), -1)
+        """Of each candidate among them; -1 for one that is not."""
+        self.candidates: Ints = np.zeros(0, dtype=np.int64)
         self.matrix: Array = np.zeros((0, 0))
-        """How what must not be negative of each changes with a unit in each."""
+        """The Schur complement between them: how the nonnegative quantity of each moves with a unit of each change."""
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop all of them."""
-        self.place[:] = -1
-        self.which, self.matrix = self.which[:0], np.zeros((0, 0))
+        self.position[:] = -1
+        self.candidates, self.matrix = self.candidates[:0], np.zeros((0, 0))
 
     def add(self, which: Ints, matrix: Array) -> None:
-        """The candidates `which` too, whose softness is known; `matrix` is that of all of them."""
-        self.place[which] = len(self.which) + np.arange(len(which))
-        self.which, self.matrix = np.concatenate([self.which, which]), matrix
+        """The candidates `which` too, whose sigma is known; `matrix` is that of all of them."""
+        self.position[which] = len(self.candidates) + np.arange(len(which))
+        self.candidates, self.matrix = np.concatenate([self.candidates, which]), matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +80,7 @@ class SparseOperator:
     """The usual active set."""
     normals: Any
     """Of all candidates, over the free outputs; and their transpose."""
-    transposed: Any
+    normals_transposed: Any
     precision: Array
     """The belief's curvature, a diagonal."""
     radius: Array
@@ -86,18 +90,17 @@ class SparseOperator:
     matrix: Any
     """The scaled system."""
     factors: Any
-    apart: Apart
+    equality_system: EqualitySystem
     """The same without candidates."""
-    soft: float
-    """Softness, as a share of how far a unit of a candidate's multiplier moves it, no other being active."""
-    differences: Differences
+    sigma_share: float
+    """Sigma, as a share of how far a unit of a candidate's multiplier moves it, no other being active."""
+    changes: ActiveSetChanges
     std: Array
 
     @property
-    def rows(self) -> tuple[int, int]:
-        """How many entries a step has, and how many come before the usual candidates' multipliers."""
-        inside = int(self.base.sum())
-        return len(self.scale), len(self.scale) - inside
+    def before_usual(self) -> int:
+        """How many entries of a step come before the multipliers of the usual candidates, which are its last."""
+        return len(self.scale) - int(self.base.sum())
 
     def solve(self, right: Array) -> Array:
         """`K^-1` times columns."""
@@ -107,54 +110,56 @@ class SparseOperator:
         """`away' P away`, twice the proximal term, at distances `(rows, outputs)` from the belief's mean."""
         return np.asarray((away[:, self.free] ** 2) @ self.precision)
 
-    def changed(self, step: Array, amounts: Array) -> Array:
+    def with_changes(self, step: Array, amounts: Array) -> Array:
         """`step` (columns) where rows differ from the usual set by `amounts`, `(rows, known)`."""
         used = np.flatnonzero(amounts.any(axis=0))
         if not len(used):
             return step
-        right = self._right(self.differences.which[used], scipy.sparse.csc_matrix(amounts[:, used].T))
+        right = self._right_hand_sides(
+            self.changes.candidates[used], scipy.sparse.csc_matrix(amounts[:, used].T)
+        )
         return np.asarray(step - self.solve(right))
 
-    def _right(self, which: Ints, amounts: Any) -> Array:
+    def _right_hand_sides(self, which: Ints, amounts: Any) -> Array:
         """The right-hand sides of `K` that such amounts, a row for each of the candidates `which`, stand for."""
-        total, before = self.rows
+        total, before = len(self.scale), self.before_usual
         inside = self.base[which]
         right = np.zeros((total, amounts.shape[1]))
         rows = amounts.tocsr()
-        right[: len(self.free)] = (self.transposed[:, which[~inside]] @ rows[~inside]).toarray()
+        right[: len(self.free)] = (self.normals_transposed[:, which[~inside]] @ rows[~inside]).toarray()
         right[before + np.cumsum(self.base)[which[inside]] - 1] = rows[inside].toarray()
         return right
 
-    def values(self, a: Array, lam: Array, step: Array) -> Array:
+    def nonnegatives(self, a: Array, lam: Array, step: Array) -> Array:
         """What must not be negative once `step` is taken: multipliers of the usual candidates, slacks of the others."""
-        slack = -(a + self.normals @ step[: len(self.free)]) - self.differences.softness[:, None] * lam
-        slack[self.base] = lam[self.base] + step[self.rows[1] :]
+        slack = -(a + self.normals @ step[: len(self.free)]) - self.changes.sigma[:, None] * lam
+        slack[self.base] = lam[self.base] + step[self.before_usual :]
         return np.asarray(slack)
 
-    def know(self, which: Ints) -> None:
-        """Make sure that the candidates `which` are among the differences, as far as there is room for them."""
-        known = self.differences
-        new = np.unique(which[known.place[which] < 0])
+    def include(self, which: Ints) -> None:
+        """Make sure that the candidates `which` are among the changes, as far as there is room for them."""
+        known = self.changes
+        new = np.unique(which[known.position[which] < 0])
         if not len(new):
             return
-        if len(known.which) + len(new) > known.most:
-            known.forget()
-            new = np.unique(which)[: known.most]
-        before, every = len(known.which), np.concatenate([known.which, new])
+        if len(known.candidates) + len(new) > known.capacity:
+            known.clear()
+            new = np.unique(which)[: known.capacity]
+        before, every = len(known.candidates), np.concatenate([known.candidates, new])
         outside = new[~self.base[new]]
-        known.softness[outside] = self.soft * self.apart.spread(self.normals[outside])
+        known.sigma[outside] = self.sigma_share * self.equality_system.gram_diagonal(self.normals[outside])
         inside = self.base[every]
         across = np.zeros((len(every), len(new)))
-        places = self.rows[1] + np.cumsum(self.base)[every[inside]] - 1
+        places = self.before_usual + np.cumsum(self.base)[every[inside]] - 1
         for first in range(0, len(new), _COLUMNS):
             some = new[first : first + _COLUMNS]
-            columns = self.solve(self._right(some, scipy.sparse.identity(len(some), format="csc")))
+            columns = self.solve(self._right_hand_sides(some, scipy.sparse.identity(len(some), format="csc")))
             across[~inside, first : first + len(some)] = (
                 self.normals[every[~inside]] @ columns[: len(self.free)]
             )
             across[inside, first : first + len(some)] = -columns[places]
         own = np.arange(len(new))
-        across[before + own, own] += np.where(self.base[new], 0.0, known.softness[new])
+        across[before + own, own] += np.where(self.base[new], 0.0, known.sigma[new])
         matrix = np.zeros((len(every), len(every)))
         matrix[:before, :before] = known.matrix
         matrix[:, before:] = across
@@ -203,25 +208,25 @@ def build_sparse_operator(
     shift, regular = 0.0, settings.sparse_regularisation
     while True:
         metric = hessian + scipy.sparse.diags(precision * (1.0 + shift))
-        matrix, scale = _scaled(metric, jacobian, usual, regular)
-        if shift > last or _curves_up(matrix, jacobian.shape[0] + usual.shape[0]):
+        matrix, scale = _equilibrated(metric, jacobian, usual, regular)
+        if shift > last or _has_correct_inertia(matrix, jacobian.shape[0] + usual.shape[0]):
             break
         shift = max(first, factor * shift)
-    apart = Apart(metric, jacobian, regular)
-    softness, soft = np.zeros(len(candidates)), settings.complementarity.soft
-    softness[base] = soft * apart.spread(usual)
-    matrix, scale = _scaled(metric, jacobian, usual, regular, softness[base])
-    factors = _many_at_once(scipy.sparse.linalg.splu(matrix))
+    equality_system = EqualitySystem(metric, jacobian, regular)
+    sigma, share = np.zeros(len(candidates)), settings.complementarity.soft
+    sigma[base] = share * equality_system.gram_diagonal(usual)
+    matrix, scale = _equilibrated(metric, jacobian, usual, regular, sigma[base])
+    factors = _vectorised(scipy.sparse.linalg.splu(matrix))
     std = np.zeros(problem.n_outputs)
     std[free] = np.sqrt(variance[free])
-    differences = Differences(softness, settings.sparse_columns)
+    changes = ActiveSetChanges(sigma, settings.sparse_columns)
     return SparseOperator(
         centre, candidates, free, np.asarray(base), normals, normals.T.tocsc(), precision, radius[free], scale, matrix,
-        factors, apart, soft, differences, std,
+        factors, equality_system, share, changes, std,
     )  # fmt: skip
 
 
-def _many_at_once(factors: Any) -> Any:
+def _vectorised(factors: Any) -> Any:
     """The same factors for many right-hand sides at a time, where that can be compiled."""
     try:
         from feasibly.solve.lanes.triangular import Triangles
@@ -231,14 +236,14 @@ def _many_at_once(factors: Any) -> Any:
         return factors
 
 
-class Apart:
+class EqualitySystem:
     """The system of the equalities alone."""
 
     def __init__(self, metric: Any, jacobian: Any, regularisation: float) -> None:
-        matrix, self._scale = _scaled(metric, jacobian, jacobian[:0], regularisation)
-        self._factors, self._free = _many_at_once(scipy.sparse.linalg.splu(matrix)), metric.shape[0]
+        matrix, self._scale = _equilibrated(metric, jacobian, jacobian[:0], regularisation)
+        self._factors, self._free = _vectorised(scipy.sparse.linalg.splu(matrix)), metric.shape[0]
 
-    def spread(self, normals: Any) -> Array:
+    def gram_diagonal(self, normals: Any) -> Array:
         """The diagonal of `A G A'`: how far a unit of each multiplier moves its constraint, no other being active."""
         found = np.zeros(normals.shape[0])
         for first in range(0, len(found), _COLUMNS):
@@ -250,12 +255,12 @@ class Apart:
         return np.maximum(found, 0.0)
 
 
-def _scaled(
-    metric: Any, jacobian: Any, usual: Any, regularisation: float, softness: Array | None = None
+def _equilibrated(
+    metric: Any, jacobian: Any, usual: Any, regularisation: float, sigma: Array | None = None
 ) -> tuple[Any, Array]:
     """The system with rows and columns scaled to one, and by what."""
-    corner_ = None if softness is None else -scipy.sparse.diags(softness)
-    blocks = [[metric, jacobian.T, usual.T], [jacobian, None, None], [usual, None, corner_]]
+    lower_block = None if sigma is None else -scipy.sparse.diags(sigma)
+    blocks = [[metric, jacobian.T, usual.T], [jacobian, None, None], [usual, None, lower_block]]
     matrix = scipy.sparse.bmat(blocks, format="csc")
     scale = np.ones(matrix.shape[0])
     for _ in range(3):
@@ -268,7 +273,7 @@ def _scaled(
     return (matrix + scipy.sparse.diags(corner)).tocsc(), scale
 
 
-def _curves_up(matrix: Any, constraints: int) -> bool:
+def _has_correct_inertia(matrix: Any, constraints: int) -> bool:
     """Whether the system has as many negative eigenvalues as constraints: its pivots, taken on the diagonal, tell."""
     try:
         factors = scipy.sparse.linalg.splu(

@@ -1,24 +1,33 @@
 """The step of `step.py` with a sparse factorisation: residuals compiled, linear systems and active sets on the host.
 
-With the usual active set `b` in the matrix, one solve gives the step that a row would take if its own set were `b`. It
-is wrong where a multiplier of `b`, or the slack of another candidate, comes out negative. Let `v` be these values (the
-multipliers of usual candidates, the slacks of others) and `t` by how much the row differs at each candidate: the slack
-of a usual one that is let go, the multiplier of another that presses. Both follow from the matrix,
+At most `BATCH` rows are at work at a time (`_WorkingRows`). In order, until none is left (`SparseIteration.run`):
+
+1. cost, constraints and gradient of the Lagrangian of rows that moved or came in (`_evaluate`);
+2. rows that have converged take one step more and leave; those that have taken all their steps leave as they are; the
+   next rows take their places, and 1 follows for those (`test_convergence`);
+3. the step of all rows (`_solve`), below;
+4. it is shortened to the trust region, accelerated where the active set no longer changes, and taken (`take_steps`).
+
+With the usual active set `b` in the matrix, one solve gives the step that a row would take if its own set were `b`
+(`_usual_step`). It is wrong where a multiplier of `b`, or the slack of another candidate, comes out negative. Let `v`
+be these quantities (multipliers of usual candidates, slacks of others) and `t` the change at each candidate: the slack
+of a usual one that becomes inactive, the multiplier of another that becomes active. Both follow from the matrix,
 
     v = first + M t,        v >= 0,        t >= 0,        v t = 0,
 
-with `M` the Schur complement between the candidates (`Differences.matrix`): `settle` solves it among those met so far.
-A second solve takes `t` into the step; what is negative after that is met now, and looked at again.
+with `M` the Schur complement between the candidates (`ActiveSetChanges.matrix`): `solve_changes` solves it among those
+met so far. A second solve takes `t` into the step; what is negative after that is met now, and solved for again
+(`_solve`). In the code `changed` says where `t` may differ from zero, `amounts` is `t`.
 
-A row's life in a batch: looked at, judged, stepped, looked at, ... A row that has converged takes one step more and
-leaves; one that has taken all its steps leaves as it is; the next row takes its place, and is looked at first.
+Invariants: `cost`, `g`, `a` and `r` of `_WorkingRows` are those at its `y`, `nu`, `lam` whenever a step is solved for;
+the multiplier of an unusual candidate that is not active is zero.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,25 +81,25 @@ class SparseIteration:
 
         No further step is begun after `until`.
         """
-        batch = _Batch(
-            operator, self._settings, x, mean, state, proximal, rest=proximal or cost_tolerance > 0.0
+        working = _WorkingRows(
+            operator, self._settings, x, mean, state, proximal, stops=proximal or cost_tolerance > 0.0
         )
-        coming = np.arange(len(batch))
-        while len(batch):
-            self._look(operator, batch, coming)
-            coming = batch.judge(steps if time.monotonic() <= until else 0)
-            if len(coming) or not len(batch):
+        entering = np.arange(len(working))
+        while len(working):
+            self._evaluate(operator, working, entering)
+            entering = working.test_convergence(steps if time.monotonic() <= until else 0)
+            if len(entering) or not len(working):
                 continue
-            with operator.differences.turn:
-                solved = self._solve(operator, batch, sum(rounds))
-            batch.move(*solved)
-            coming = np.arange(len(batch))
-        return batch.state, batch.residuals
+            with operator.changes.lock:
+                step = self._solve(operator, working, sum(rounds))
+            working.take_steps(step)
+            entering = np.arange(len(working))
+        return working.state, working.residuals
 
-    def _look(self, operator: SparseOperator, batch: _Batch, places: Ints) -> None:
-        """What is seen of the rows at these places of a batch."""
+    def _evaluate(self, operator: SparseOperator, working: _WorkingRows, places: Ints) -> None:
+        """Cost, constraints and gradient of the Lagrangian of the rows at these places."""
         c = self._candidates
-        x, y, nu, lam = (part[places] for part in (batch.x, batch.y, batch.nu, batch.lam))
+        x, y, nu, lam = (part[places] for part in (working.x, working.y, working.nu, working.lam))
         at_lower, at_upper, pressing = c.split(lam, axis=1)
         width = WIDTHS[min(len(x), len(WIDTHS)) - 1]
         with double():
@@ -98,56 +107,72 @@ class SparseIteration:
                 some = slice(first, first + width)
                 parts = self._residuals(*(padded(part[some], width) for part in (x, y, nu, pressing)))
                 own = places[some]
-                cost, g, h, slope = (np.asarray(part)[: len(own)] for part in parts)
-                slope = slope.copy()
-                slope[:, c.lower] -= at_lower[some]
-                slope[:, c.upper] += at_upper[some]
-                batch.cost[own], batch.g[own], batch.r[own] = cost, g, slope[:, operator.free]
-                batch.a[own] = np.concatenate(
+                cost, g, h, gradient = (np.asarray(part)[: len(own)] for part in parts)
+                gradient = gradient.copy()
+                gradient[:, c.lower] -= at_lower[some]
+                gradient[:, c.upper] += at_upper[some]
+                working.cost[own], working.g[own], working.r[own] = cost, g, gradient[:, operator.free]
+                working.a[own] = np.concatenate(
                     in_order(self._floor - y[some, c.lower], y[some, c.upper] - self._ceiling, h), axis=1
                 )
 
-    def _solve(self, operator: SparseOperator, batch: _Batch, rounds: int) -> tuple[Array, Array, Mask, Mask]:
-        """The step of each row (columns), the candidates' new multipliers, their active set, and whether it settled."""
-        base, a, lam, settings = operator.base, batch.a, batch.lam, self._settings
-        # Multipliers of unusual candidates come back where rows differ.
-        unusual = np.where(base, 0.0, lam)
-        r = batch.pulled() - np.asarray(operator.transposed @ unusual.T).T
-        step = operator.solve(-np.concatenate([r.T, batch.g.T, a.T[base]]))
-        differs = batch.active != base
-        first = operator.values(a.T, lam.T, step).T
-        # Multipliers are prices, slacks are not: each has its own idea of nothing.
+    def _solve(self, operator: SparseOperator, working: _WorkingRows, rounds: int) -> _Step:
+        """The step of each row."""
+        base, a, lam, settings = operator.base, working.a, working.lam, self._settings
+        usual = self._usual_step(operator, working)
+        changed = working.active != base
+        first = operator.nonnegatives(a.T, lam.T, usual).T
+        # Multipliers are prices, slacks are not: each has a tolerance of its own.
         prices = np.abs(first[:, base]).max(axis=1, initial=0.0)[:, None]
-        nothing = settings.sparse_rounding * np.where(base, 1.0 + prices, 1.0)
+        tolerance = settings.sparse_rounding * np.where(base, 1.0 + prices, 1.0)
         for _ in range(settings.sparse_looks):
-            operator.know(np.flatnonzero(differs.any(axis=0)))
-            known = operator.differences.which
-            differs &= operator.differences.place >= 0
-            small, differs[:, known] = settle(
-                operator.differences.matrix, first[:, known], differs[:, known], rounds, settings
+            operator.include(np.flatnonzero(changed.any(axis=0)))
+            known = operator.changes.candidates
+            changed &= operator.changes.position >= 0
+            small, changed[:, known] = solve_changes(
+                operator.changes.matrix, first[:, known], changed[:, known], rounds, settings
             )
-            moved = operator.changed(step, small)
-            values = operator.values(a.T, lam.T, moved).T
-            values[:, known] += operator.differences.softness[known] * small
-            missed = (values < -nothing) & ~differs
+            step = operator.with_changes(usual, small)
+            values = operator.nonnegatives(a.T, lam.T, step).T
+            values[:, known] += operator.changes.sigma[known] * small
+            missed = (values < -tolerance) & ~changed
             missed[:, known] = False
             if not missed.any():
                 break
             for kind in (base, ~base):
-                differs[:, kind] |= missed[:, kind] & _worst_of(
+                changed[:, kind] |= missed[:, kind] & _nearly_worst(
                     np.where(missed[:, kind], values[:, kind], 0.0), settings
                 )
         amounts = np.zeros_like(lam)
         amounts[:, known] = small
-        found = np.where(base, np.where(differs, 0.0, values), np.where(differs, amounts, 0.0))
-        slack = np.where(base, np.where(differs, amounts, 0.0), np.where(differs, 0.0, values))
-        settled = np.all(
-            (found >= -settings.sparse_sound * (1.0 + prices)) & (slack >= -settings.sparse_sound), axis=1
-        )
-        return moved, np.maximum(found, 0.0), differs != base, settled
+        multipliers = np.where(base, np.where(changed, 0.0, values), np.where(changed, amounts, 0.0))
+        slack = np.where(base, np.where(changed, amounts, 0.0), np.where(changed, 0.0, values))
+        least = settings.sparse_sound
+        consistent = np.all((multipliers >= -least * (1.0 + prices)) & (slack >= -least), axis=1)
+        return _Step(step, np.maximum(multipliers, 0.0), changed != base, consistent)
+
+    def _usual_step(self, operator: SparseOperator, working: _WorkingRows) -> Array:
+        """The step of each row (columns) if its active set were the usual one."""
+        base = operator.base
+        # Multipliers of unusual candidates come back with the changes.
+        unusual = np.where(base, 0.0, working.lam)
+        r = working.gradients() - np.asarray(operator.normals_transposed @ unusual.T).T
+        return operator.solve(-np.concatenate([r.T, working.g.T, working.a.T[base]]))
 
 
-class _Batch:
+class _Step(NamedTuple):
+    """Steps of the rows at work, and what they lead to."""
+
+    step: Array
+    """Rows are columns: free outputs, multipliers of equalities and of the usual candidates."""
+    multipliers: Array
+    """Of all candidates, after the whole step."""
+    active: Mask
+    consistent: Mask
+    """Whether the active set is that of the row's own complementarity problem."""
+
+
+class _WorkingRows:
     """The rows at work, at most `BATCH` of all of them; the place of one that leaves is taken by the next.
 
     Attributes:
@@ -165,9 +190,9 @@ class _Batch:
         mean: Array,
         state: Iterate,
         proximal: bool,
-        rest: bool,
+        stops: bool,
     ) -> None:
-        self._operator, self._settings, self._proximal, self._rest = operator, settings, proximal, rest
+        self._operator, self._settings, self._proximal, self._stops = operator, settings, proximal, stops
         self._given = x, mean, *(np.asarray(part) for part in state)
         self.state = Iterate(*(np.array(part) for part in state))
         equality, inequality, change, remaining = np.full((4, len(x)), np.inf)
@@ -180,12 +205,12 @@ class _Batch:
         self.cost, self.g, self.a = np.empty(count), np.empty_like(self.nu), np.empty_like(self.lam)
         self.r = np.empty((count, len(operator.free)))
         self._costs = np.full((2, count), np.inf)
-        self._taken = np.zeros(count, dtype=np.int64)
-        self._moved = np.full(count, np.inf)
+        self._steps = np.zeros(count, dtype=np.int64)
+        self._step_length = np.full(count, np.inf)
         """How far the last step moved each row, in its free outputs."""
-        self._settled = np.zeros(count, dtype=bool)
+        self._consistent = np.zeros(count, dtype=bool)
         """Whether the last step's active set was that of its own complementarity problem."""
-        self._last = np.zeros(count, dtype=bool)
+        self._final = np.zeros(count, dtype=bool)
         """Rows that leave after one more step: answers are then the same to a digit more, whatever else was known."""
         self._acceleration = Acceleration(
             settings.acceleration_depth, 1.0 / np.maximum(operator.radius, 1e-300) ** 2
@@ -194,14 +219,14 @@ class _Batch:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def pulled(self) -> Array:
-        """The gradients, with the belief's pull where it has one."""
+    def gradients(self) -> Array:
+        """Of the Lagrangian, with that of the proximal term in proximal mode."""
         if not self._proximal:
             return self.r
         return self.r + self._operator.precision * (self.y - self.mean)[:, self._operator.free]
 
-    def judge(self, most: int) -> Ints:
-        """Look at how rows stand: those that have converged take one more step, others that have taken `most` leave.
+    def test_convergence(self, most: int) -> Ints:
+        """Rows that have converged take one more step, others that have taken `most` leave.
 
         Returned are the places that further rows have taken.
         """
@@ -209,133 +234,124 @@ class _Batch:
         change, previous = _relative(self.cost, self._costs[0]), _relative(*self._costs)
         ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, s.slowest_contraction)
         remaining = np.where(np.isfinite(self._costs[1]), change * ratio / (1.0 - ratio), np.inf)
-        seen = Residuals(_worst(self.g), _worst(np.maximum(self.a, 0.0)), change, remaining, self._taken)
-        done = has_converged(s, self.y, seen, self._proximal) & self._rest & (self._moved < s.settled_step)
-        done &= self._settled
-        self._last = done & (most > 0)
+        seen = Residuals(_worst(self.g), _worst(np.maximum(self.a, 0.0)), change, remaining, self._steps)
+        done = (
+            has_converged(s, self.y, seen, self._proximal)
+            & self._stops
+            & (self._step_length < s.settled_step)
+        )
+        done &= self._consistent
+        self._final = done & (most > 0)
         for whole, part in zip(self.residuals, seen, strict=True):
             whole[self._rows] = part
-        return self._leave(np.flatnonzero(~self._last & (self._taken >= most)))
+        return self._retire(np.flatnonzero(~self._final & (self._steps >= most)))
 
-    def _leave(self, leaving: Ints) -> Ints:
-        """Let rows go; the places that further ones have taken."""
+    def _retire(self, leaving: Ints) -> Ints:
+        """Write rows that leave to `state`; the places that further ones have taken."""
         if not len(leaving):
             return leaving
         for whole, part in zip(self.state, (self.y, self.nu, self.lam, self.active), strict=True):
             whole[self._rows[leaving]] = part[leaving]
-        coming = np.arange(self._next, min(self._next + len(leaving), len(self.state.y)))
-        self._next += len(coming)
-        places = leaving[: len(coming)]
+        entering = np.arange(self._next, min(self._next + len(leaving), len(self.state.y)))
+        self._next += len(entering)
+        places = leaving[: len(entering)]
         working = self.x, self.mean, self.y, self.nu, self.lam, self.active
         for part, given in zip(working, self._given, strict=True):
-            part[places] = given[coming]
-        self._rows[places], self._taken[places], self._costs[:, places] = coming, 0, np.inf
-        self._last[places], self._moved[places], self._settled[places] = False, np.inf, False
+            part[places] = given[entering]
+        self._rows[places], self._steps[places], self._costs[:, places] = entering, 0, np.inf
+        self._final[places], self._step_length[places], self._consistent[places] = False, np.inf, False
         self._acceleration.forget(places)
-        if len(leaving) > len(coming):
-            self._keep(np.setdiff1d(np.arange(len(self._rows)), leaving[len(coming) :]))
-            places = np.flatnonzero(np.isin(self._rows, coming))
+        if len(leaving) > len(entering):
+            self._compact(np.setdiff1d(np.arange(len(self._rows)), leaving[len(entering) :]))
+            places = np.flatnonzero(np.isin(self._rows, entering))
         return places
 
-    def _keep(self, places: Ints) -> None:
-        for name in (
-            "x",
-            "mean",
-            "y",
-            "nu",
-            "lam",
-            "active",
-            "cost",
-            "g",
-            "a",
-            "r",
-            "_rows",
-            "_taken",
-            "_last",
-            "_settled",
-            "_moved",
-        ):
+    def _compact(self, places: Ints) -> None:
+        names = "x mean y nu lam active cost g a r _rows _steps _final _consistent _step_length"
+        for name in names.split():
             setattr(self, name, getattr(self, name)[places])
         self._costs = self._costs[:, places]
         self._acceleration.keep(places)
 
-    def move(self, step: Array, found: Array, active: Mask, settled: Mask) -> None:
-        """Take the steps (columns) that lead to these multipliers and this active set; rows that had converged leave.
+    def take_steps(self, solved: _Step) -> None:
+        """Take a step with every row; those that had converged before it leave.
 
         Where those end up is not looked at again: a step contracts.
         """
         operator, free = self._operator, self._operator.free
-        d = step[: len(free)].T
-        share = self._share(d)
+        d, active = solved.step[: len(free)].T, solved.active
+        share = self._step_share(d)
         point = [self.y[:, free], self.nu, self.lam]
-        moves = [share * d, share * step[len(free) : operator.rows[1]].T, share * (found - self.lam)]
-        afresh = (active != self.active).any(axis=1) | (share[:, 0] < 1.0)
-        afresh |= self._taken < self._settings.accelerated_from
-        further = self._acceleration(point, moves, afresh)
-        share = self._share(further[0])
+        nu_step = solved.step[len(free) : operator.before_usual].T
+        moves = [share * d, share * nu_step, share * (solved.multipliers - self.lam)]
+        afresh = (active != self.active).any(axis=1) | (self._steps < self._settings.accelerated_from)
+        further = self._acceleration(point, moves, afresh, shortened=share[:, 0] < 1.0)
+        share = self._step_share(further[0])
         self.y[:, free] = point[0] + share * further[0]
         self.nu = point[1] + share * further[1]
         lam = np.maximum(point[2] + share * further[2], 0.0)
-        outside = ~operator.base
-        lam[:, outside] = np.where(active[:, outside], lam[:, outside], 0.0)
-        self.lam, self.active, self._settled = lam, active, settled
+        unusual = ~operator.base
+        lam[:, unusual] = np.where(active[:, unusual], lam[:, unusual], 0.0)
+        self.lam, self.active, self._consistent = lam, active, solved.consistent
         self._costs = np.stack([self.cost, self._costs[0]])
-        self._taken, self._moved = self._taken + 1, np.abs(moves[0]).max(axis=1, initial=0.0)
-        self._leave(np.flatnonzero(self._last))
+        self._steps, self._step_length = self._steps + 1, np.abs(moves[0]).max(axis=1, initial=0.0)
+        self._retire(np.flatnonzero(self._final))
 
-    def _share(self, d: Array) -> Array:
-        """How much of a step over the free outputs is within what frozen derivatives are trusted with."""
+    def _step_share(self, d: Array) -> Array:
+        """How much of a step over the free outputs lies within the trust region."""
         return np.asarray(1.0 / np.maximum(np.max(np.abs(d) / self._operator.radius, axis=1), 1.0)[:, None])
 
 
-def settle(matrix: Array, first: Array, differs: Mask, rounds: int, settings: Settings) -> tuple[Array, Mask]:
-    """By how much rows differ from the usual active set: `(rows, known)` amounts, and where they do.
+def solve_changes(
+    matrix: Array, first: Array, changed: Mask, rounds: int, settings: Settings
+) -> tuple[Array, Mask]:
+    """How rows change the usual active set: `(rows, known)` amounts, and where they do.
 
-    `first + matrix @ amounts` must not be negative where a row does not differ and is zero where it does, and amounts
-    are not negative either. The worst of the wrong signs are changed, and from where that goes round in circles the
-    last one alone.
+    `first + matrix @ amounts` must not be negative where a row changes nothing and is zero where it does, and amounts
+    are not negative either. The primal-dual active-set rule: the worst of the wrong signs are changed, and from where
+    that cycles the last one alone (Murty's rule).
     """
     rows, size = first.shape
     if not size:
-        return np.zeros((rows, 0)), differs
+        return np.zeros((rows, 0)), changed
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(matrix)), 1e-300))
     scaled = matrix * scale[:, None] * scale
     start = first * scale
     tolerance = settings.sparse_rounding * (1.0 + np.max(np.abs(start), axis=1, keepdims=True))
     patient, hard = settings.complementarity.patience, settings.complementarity.hard
     fewest, patience = np.full(rows, size + 1), np.full(rows, patient)
-    differs, amounts = differs.copy(), np.zeros((rows, size))
+    changed, amounts = changed.copy(), np.zeros((rows, size))
     left = np.arange(rows)
     for _ in range(max(rounds, 1)):
-        here = differs[left]
-        amounts[left] = tried = _amounts(scaled, start[left], here, hard)
+        here = changed[left]
+        amounts[left] = tried = _solve_amounts(scaled, start[left], here, hard)
         value = np.where(here, tried, start[left] + tried @ scaled.T)
         wrong = value < -tolerance[left]
         count = wrong.sum(axis=1)
-        wrong &= _worst_of(value, settings)
+        wrong &= _nearly_worst(value, settings)
         left, wrong, count = left[count > 0], wrong[count > 0], count[count > 0]
         if not len(left):
-            return amounts * scale, differs
+            return amounts * scale, changed
         patience[left] = np.where(count < fewest[left], patient, patience[left] - 1)
         fewest[left] = np.minimum(fewest[left], count)
         last = np.arange(size) == np.max(np.where(wrong, np.arange(size), -1), axis=1, keepdims=True)
-        differs[left] ^= np.where((patience[left] >= 0)[:, None], wrong, wrong & last)
-    amounts[left] = _amounts(scaled, start[left], differs[left], hard)
-    return amounts * scale, differs
+        changed[left] ^= np.where((patience[left] >= 0)[:, None], wrong, wrong & last)
+    amounts[left] = _solve_amounts(scaled, start[left], changed[left], hard)
+    return amounts * scale, changed
 
 
-def _worst_of(value: Array, settings: Settings) -> Mask:
+def _nearly_worst(value: Array, settings: Settings) -> Mask:
     """What is nearly as negative as anything in its row: most of the rest is negative because of it."""
     return np.asarray(value <= settings.complementarity.worst * value.min(axis=1, keepdims=True, initial=0.0))
 
 
-def _amounts(matrix: Array, start: Array, differs: Mask, hard: float) -> Array:
-    most = int(differs.sum(axis=1).max())
+def _solve_amounts(matrix: Array, start: Array, changed: Mask, hard: float) -> Array:
+    most = int(changed.sum(axis=1).max())
     amounts = np.zeros_like(start)
     if not most:
         return amounts
-    where = np.argsort(~differs, axis=1, kind="stable")[:, :most]
-    valid = np.take_along_axis(differs, where, axis=1)
+    where = np.argsort(~changed, axis=1, kind="stable")[:, :most]
+    valid = np.take_along_axis(changed, where, axis=1)
     both = valid[:, :, None] & valid[:, None, :]
     chosen = matrix[where[:, :, None], where[:, None, :]] + hard * np.eye(most)
     small = np.where(both, chosen, np.eye(most))
@@ -353,8 +369,8 @@ def _compile(problem: Problem, candidates: Candidates) -> Callable[..., Any]:
         )
         return cost, g, h, back((jnp.ones_like(cost), nu, lam))[0]
 
-    rows_last = jax.vmap(look, in_axes=-1, out_axes=-1)
-    return jax.jit(lambda x, y, nu, lam: tuple(part.T for part in rows_last(x.T, y.T, nu.T, lam.T)))
+    rows_final = jax.vmap(look, in_axes=-1, out_axes=-1)
+    return jax.jit(lambda x, y, nu, lam: tuple(part.T for part in rows_final(x.T, y.T, nu.T, lam.T)))
 
 
 def _worst(residuals: Array) -> Array:
