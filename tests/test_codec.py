@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from feasibly._codec import CodecError, digest, pack, record, unpack
+from feasibly._codec import digest, pack, record, unpack
+from feasibly._fields import CodecError
 
 
 @record("test-pair", shapes={"left": "n", "right": "n"})

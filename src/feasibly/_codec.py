@@ -16,21 +16,20 @@ that were declared; nothing that is read can name a class that was not registere
 
 from __future__ import annotations
 
-import collections.abc
 import dataclasses
 import enum
-import functools
 import hashlib
 import json
 import math
-import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from feasibly._fields import UNFIT, CodecError, check_shapes, fit, hints, join
 
 T = TypeVar("T")
 
@@ -44,10 +43,6 @@ _JSON = ".json"
 
 DEEPEST = 40
 """Levels of nesting; real records have fewer than ten."""
-
-
-class CodecError(ValueError):
-    """Plain values and arrays that are not what was packed."""
 
 
 class Packed(NamedTuple):
@@ -138,7 +133,7 @@ def _pack(value: Any, where: str, arrays: dict[str, NDArray[Any]], brief: bool =
         entry = _ENTRIES[_NAMES[type(value)]]
         left_out = entry.added if brief else ()
         parts = {
-            stored: _pack(getattr(value, name), _join(where, stored), arrays, brief)
+            stored: _pack(getattr(value, name), join(where, stored), arrays, brief)
             for name in _fields(type(value))
             for stored in [entry.stored.get(name, name)]
             if name not in left_out
@@ -147,9 +142,9 @@ def _pack(value: Any, where: str, arrays: dict[str, NDArray[Any]], brief: bool =
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) or key in (IS, ARRAY, FLOAT) for key in value):
             raise CodecError(f"{where}: keys must be words other than {IS}, {ARRAY} and {FLOAT}")
-        return {key: _pack(item, _join(where, key), arrays, brief) for key, item in value.items()}
+        return {key: _pack(item, join(where, key), arrays, brief) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_pack(item, _join(where, str(i)), arrays, brief) for i, item in enumerate(value)]
+        return [_pack(item, join(where, str(i)), arrays, brief) for i, item in enumerate(value)]
     if hasattr(value, "__array__"):
         return _pack_array(np.asarray(value), where, arrays)
     raise CodecError(f"{where}: a {type(value).__name__} is no registered record and cannot be stored")
@@ -205,10 +200,6 @@ def from_bytes(packed: bytes) -> Any:
         raise CodecError("it is not in this format") from error
 
 
-def _join(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name
-
-
 def _fields(kind: Any) -> tuple[str, ...]:
     if dataclasses.is_dataclass(kind):
         return tuple(each.name for each in dataclasses.fields(kind) if each.init)
@@ -242,7 +233,7 @@ def _unpack(plain: Any, arrays: Arrays, sizes: Mapping[str, int], where: str, de
         raise CodecError(f"it is nested more than {DEEPEST} levels deep")
     if isinstance(plain, list):
         return tuple(
-            _unpack(item, arrays, {}, _join(where, str(i)), depth + 1) for i, item in enumerate(plain)
+            _unpack(item, arrays, {}, join(where, str(i)), depth + 1) for i, item in enumerate(plain)
         )
     if not isinstance(plain, Mapping):
         return plain
@@ -253,7 +244,7 @@ def _unpack(plain: Any, arrays: Arrays, sizes: Mapping[str, int], where: str, de
             raise CodecError(f"{where or 'it'} is not a number")
         return float(plain[FLOAT])
     parts = {
-        key: _unpack(item, arrays, {}, _join(where, key), depth + 1)
+        key: _unpack(item, arrays, {}, join(where, key), depth + 1)
         for key, item in plain.items()
         if key != IS
     }
@@ -296,132 +287,15 @@ def _build(name: Any, parts: dict[str, Any], sizes: Mapping[str, int], where: st
     unknown = [key for key in parts if key not in known]
     if unknown:
         raise CodecError(f"{place} ({name}) has a field {unknown[0]!r}, which this version does not know")
-    hints = _hints(entry.kind)
+    known_types = hints(entry.kind)
     fitted: dict[str, Any] = {}
     for key, value in parts.items():
-        fitted[known[key]] = _fit(value, hints.get(known[key], Any))
-        if fitted[known[key]] is _UNFIT:
-            raise CodecError(f"{_join(where, key)} is not what a {name} has there")
+        fitted[known[key]] = fit(value, known_types.get(known[key], Any))
+        if fitted[known[key]] is UNFIT:
+            raise CodecError(f"{join(where, key)} is not what a {name} has there")
     try:
         made = entry.kind(**fitted)
     except TypeError as error:
         raise CodecError(f"{place} ({name}) is incomplete: {error}") from error
-    _check_shapes(made, entry, dict(sizes), where)
+    check_shapes(made, entry.shapes, entry.indices, dict(sizes), where)
     return made
-
-
-# ---- types -------------------------------------------------------------------------------------------------
-
-
-_UNFIT = object()
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(kind)
-    except NameError:  # a type that only type checkers import
-        return {}
-
-
-def _fit(value: Any, hint: Any) -> Any:
-    """The value as `hint` wants it, or `_UNFIT`. What the hint does not pin down is taken as it is."""
-    if hint is Any or isinstance(hint, TypeVar):
-        return value
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:
-        return _fit(value, args[0])
-    if origin in (typing.Union, types.UnionType):
-        found = (_fit(value, each) for each in args)
-        return next((each for each in found if each is not _UNFIT), _UNFIT)
-    if hint is None or hint is type(None):
-        return value if value is None else _UNFIT
-    if origin is np.ndarray:
-        if (
-            type(value) is float
-        ):  # NumPy's own number, which it hands out where an array has no dimensions left
-            return np.float64(value)
-        return value if isinstance(value, np.ndarray) and _is_of(value, args) else _UNFIT
-    if origin is tuple:
-        return _fit_tuple(value, args)
-    if origin in (collections.abc.Mapping, dict):
-        return value if isinstance(value, Mapping) else _UNFIT
-    if not isinstance(hint, type):
-        return value
-    if hint is float:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return float(value) if whole or isinstance(value, float) else _UNFIT
-    if hint in (int, bool, str):
-        return value if type(value) is hint else _UNFIT
-    if issubclass(hint, enum.Enum):
-        return next((each for each in hint if each.value == value), _UNFIT)
-    if isinstance(value, np.ndarray):  # another library's array, or a field without a type of its own
-        return _UNFIT if hint in _NAMES or hint in (tuple, dict) else value
-    return value if isinstance(value, hint) else _UNFIT
-
-
-def _fit_tuple(value: Any, args: tuple[Any, ...]) -> Any:
-    if not isinstance(value, tuple | list):
-        return _UNFIT
-    wanted = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else list(args)
-    if len(wanted) != len(value):
-        return _UNFIT
-    found = tuple(_fit(item, each) for item, each in zip(value, wanted, strict=True))
-    return _UNFIT if any(item is _UNFIT for item in found) else found
-
-
-def _is_of(value: NDArray[Any], args: tuple[Any, ...]) -> bool:
-    """Whether an array is of the kind of number its type names; the width may differ."""
-    inner = typing.get_args(args[1]) if len(args) > 1 else ()
-    wanted = inner[0] if inner and isinstance(inner[0], type) else None
-    if wanted is None or wanted in (np.generic, np.number):
-        return True
-    kinds = {np.floating: "f", np.integer: "iu", np.bool_: "b", np.bytes_: "S"}
-    return any(issubclass(wanted, base) and value.dtype.kind in kind for base, kind in kinds.items())
-
-
-# ---- shapes ------------------------------------------------------------------------------------------------
-
-
-def _check_shapes(made: Any, entry: _Entry, sizes: dict[str, int], where: str) -> None:
-    for path, words in entry.shapes.items():
-        for name, value in _reach(made, path.split("."), where):
-            if not hasattr(value, "shape") or not _agrees(value.shape, words.split(), sizes):
-                known = " x ".join(str(sizes.get(word, word)) for word in words.split())
-                shape = " x ".join(map(str, getattr(value, "shape", ()))) or "a number"
-                raise CodecError(f"{name} is {shape}, not {known or 'a number'}")
-    for path, word in entry.indices.items():
-        for name, value in _reach(made, path.split("."), where):
-            sound = isinstance(value, np.ndarray) and value.dtype.kind in "iu"
-            most = sizes.get(word, np.inf)
-            if not sound or (value.size and not 0 <= value.min() <= value.max() < most):
-                raise CodecError(f"{name} does not count {word} from 0 to below {most}")
-
-
-def _agrees(shape: tuple[int, ...], words: list[str], sizes: dict[str, int]) -> bool:
-    if len(shape) != len(words):
-        return False
-    for length, word in zip(shape, words, strict=True):
-        if word == "*":
-            continue
-        wanted = int(word) if word.isdigit() else sizes.setdefault(word, length)
-        if length != wanted:
-            return False
-    return True
-
-
-def _reach(value: Any, path: list[str], where: str) -> Iterator[tuple[str, Any]]:
-    """What stands at a path, with its name; nothing where an optional part is left out."""
-    if value is None:
-        return
-    if not path:
-        yield where, value
-    elif path[0] == "*":
-        for i, item in enumerate(value):
-            yield from _reach(item, path[1:], _join(where, str(i)))
-    else:
-        try:
-            inner = value[int(path[0])] if path[0].isdigit() else getattr(value, path[0])
-        except (AttributeError, IndexError, TypeError):
-            raise CodecError(f"{_join(where, path[0])} is missing") from None
-        yield from _reach(inner, path[1:], _join(where, path[0]))

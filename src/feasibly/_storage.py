@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly import _codec
-from feasibly._codec import CodecError, pack, unpack
+from feasibly._codec import pack, unpack
+from feasibly._fields import CodecError
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.range import Leverage
 from feasibly.answer.settings import METHOD_VERSION

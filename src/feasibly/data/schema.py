@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from feasibly._codec import CodecError, build, record
+from feasibly._codec import build, record
+from feasibly._fields import CodecError
 from feasibly._version import __version__
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError

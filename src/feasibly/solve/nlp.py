@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feasibly._codec import CodecError, from_bytes, to_bytes
+from feasibly._codec import from_bytes, to_bytes
+from feasibly._fields import CodecError
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Duals, Point
 from feasibly.solve.compiled import Compiled, without_remarks
