@@ -2,8 +2,8 @@
 
 One solved point has everything a first operator needs: where it was taken, its multipliers, the derivatives there.
 Which constraints may become active elsewhere is read off its linear response to the other inputs; how far off a
-belief is nobody knows, so it hardly pulls. Rows that converge on that operator satisfy every constraint and are
-stationary: they are labels, and no solver was called for them.
+belief is nobody knows, so the proximal term is weak. Rows that converge on that operator satisfy every constraint
+and are stationary: they are labels, and no solver was called for them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,14 @@
 """Calibration: candidates, the usual active set, the belief's price and shared operators, found on the labels.
 
+In order (`calibrate`):
+
+1. candidates and watched inequalities, by how near labels come to them;
+2. multipliers of the labels, their own or estimated (`_label_multipliers`, later `_iterated_multipliers`);
+3. the usual active set, the trust region and the model of multipliers (`_initial_calibration`, `_sparse_calibration`);
+4. the first operator, moved to the middle of the inputs (`_recentred`), and what a switched element changes there;
+5. by trying it on the labels (`_tuned`): tau (`_with_best_tau`) and further operators (`_with_operators`);
+6. when rows are handed on to the row-wise solver (`handover.choose_handover`).
+
 Nothing here changes what it is given: each function returns a new driver or record.
 """
 
@@ -14,7 +23,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Calibration, Centre, Labels
-from feasibly.answer.candidates import Candidates, find_candidates, find_pressing, in_order
+from feasibly.answer.candidates import Candidates, find_candidates, find_near, in_order
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.driver import Driver, search_duals
 from feasibly.answer.handover import choose_handover
@@ -75,25 +84,25 @@ def calibrate(
     spread = np.maximum(labels.x.std(axis=0), 1e-9)
     central = int(np.argmin(np.sum(((labels.x - middle) / spread) ** 2, axis=1)))
     switched = switch_inputs(problem)
-    if len(switched) and (nominal := _nominal(rowwise, labels, switched)) is not None:
+    if len(switched) and (nominal := _with_nominal_label(rowwise, labels, switched)) is not None:
         labels, central = nominal
         middle[switched] = 1.0
         chosen = replace(chosen, patient_rounds=chosen.switched_rounds)
     else:
         switched = switched[:0]
-    equality, lam = _multipliers(search, labels, candidates, central, chosen)
-    start = replace(_first(labels, candidates, equality, lam, central, chosen), watched=watched)
+    equality, lam = _label_multipliers(search, labels, candidates, central, chosen)
+    start = replace(_initial_calibration(labels, candidates, equality, lam, central, chosen), watched=watched)
     if large:
-        start = _sparse(rowwise, start, labels, equality, lam)
+        start = _sparse_calibration(rowwise, start, labels, equality, lam)
     first = Driver(problem, start, covariance, rowwise)
-    driver = _centred(first, middle, labels, deadline(0.5))
+    driver = _recentred(first, middle, labels, deadline(0.5))
     if len(switched) and not driver.calibration.sparse:
         c = driver.calibration
         switches = find_switches(problem, rowwise, candidates, c.centres[0], switched, chosen.unchanged)
         driver = driver.having(replace(c, switches=(switches,)))
     if labels.duals is None:
-        equality, lam = _found_multipliers(driver, labels, equality, lam, deadline(0.5))
-        again = _first(labels, candidates, equality, lam, central, chosen)
+        equality, lam = _iterated_multipliers(driver, labels, equality, lam, deadline(0.5))
+        again = _initial_calibration(labels, candidates, equality, lam, central, chosen)
         found = driver.calibration
         again = replace(
             again, centres=found.centres, systems=found.systems, sparse=found.sparse, switches=found.switches,
@@ -102,15 +111,15 @@ def calibrate(
         if found.sparse:
             again = replace(again, settings=found.settings, radius=found.radius)
         driver = Driver(problem, again, covariance, rowwise)
-    starts = labels.y + _errors(covariance, len(labels.x), seed, together=driver.calibration.sparse)
+    starts = labels.y + _draw_errors(covariance, len(labels.x), seed, together=driver.calibration.sparse)
     if driver.calibration.sparse and len(switched):
         # What an element that is out changes is not known to sparse operators: hundreds of places, in every row.
         driver = driver.having(replace(driver.calibration, reached=0.0))
     else:
-        driver = _tried(driver, labels, equality, lam, starts, deadline)
+        driver = _tuned(driver, labels, equality, lam, starts, deadline)
     if timed:
         driver = choose_handover(driver, labels.x, starts, labels.seconds, deadline(1.0))
-    return _remembered(driver)
+    return _with_saved_derivatives(driver)
 
 
 def _watched(problem: Problem, labels: Labels, settings: Settings) -> NDArray[np.int64] | None:
@@ -118,10 +127,12 @@ def _watched(problem: Problem, labels: Labels, settings: Settings) -> NDArray[np
     if len(labels.x) < settings.watched_labels or not problem.n_inequalities:
         return None
     h = problem.inequalities(labels.x, labels.y)
-    return find_pressing(h, settings.watched_reach, settings.touching)
+    return find_near(h, settings.watched_reach, settings.touching)
 
 
-def _nominal(rowwise: RowSolver, labels: Labels, switched: NDArray[np.int64]) -> tuple[Labels, int] | None:
+def _with_nominal_label(
+    rowwise: RowSolver, labels: Labels, switched: NDArray[np.int64]
+) -> tuple[Labels, int] | None:
     """The labels with one more, of the nominal input with everything on, and its place; `None` without a solution."""
     if labels.duals is None or not rowwise.available:
         return None
@@ -148,13 +159,13 @@ def first_driver(
     one = replace(labels, x=labels.x[:1], y=labels.y[:1], objective=labels.objective[:1])
     duals = search_duals(problem, labels.duals.take(slice(0, 1)))
     equality, lam = duals.equality, np.maximum(candidates.compress(duals), 0.0)
-    start = _first(one, candidates, equality, lam, 0, settings)
+    start = _initial_calibration(one, candidates, equality, lam, 0, settings)
     far = np.where(search.lower < search.upper, settings.trust_far, settings.trust_floor)
     active = lam[0] > settings.active_share * np.abs(lam).max(initial=0.0)
     return Driver(problem, replace(start, radius=far, base=active), covariance)
 
 
-def _remembered(driver: Driver) -> Driver:
+def _with_saved_derivatives(driver: Driver) -> Driver:
     """With the derivatives at every centre, so that a model that is loaded has none to compile."""
     c = driver.calibration
     if c.sparse:
@@ -166,7 +177,7 @@ def _remembered(driver: Driver) -> Driver:
     return driver.having(replace(c, systems=tuple(System.of(*parts) for parts in found)))
 
 
-def _first(
+def _initial_calibration(
     labels: Labels, candidates: Candidates, equality: Array, lam: Array, central: int, settings: Settings
 ) -> Calibration:
     """What multipliers tell: the usual active set, how far rows stray from it, and how to predict them."""
@@ -192,7 +203,7 @@ def _first(
     )
 
 
-def _sparse(
+def _sparse_calibration(
     rowwise: RowSolver, start: Calibration, labels: Labels, equality: Array, lam: Array
 ) -> Calibration:
     """The calibration of a large problem: sparse derivatives, and steps that only curved outputs limit.
@@ -214,17 +225,17 @@ def _sparse(
     return replace(start, systems=(system,), sparse=True, radius=radius, settings=settings)
 
 
-def _tried(
+def _tuned(
     driver: Driver, labels: Labels, equality: Array, lam: Array, starts: Array, deadline: Deadline
 ) -> Driver:
     """What only trying tells: the usual active set, the worth of the belief, and how many operators there should be."""
     if driver.calibration.sparse:
-        driver = _rebased(driver, labels, starts, deadline(0.5))
-    driver = _priced(driver, labels, starts, deadline)
+        driver = _with_observed_active_set(driver, labels, starts, deadline(0.5))
+    driver = _with_best_tau(driver, labels, starts, deadline)
     return _with_operators(driver, labels, equality, lam, starts, deadline)
 
 
-def _rebased(driver: Driver, labels: Labels, starts: Array, until: float) -> Driver:
+def _with_observed_active_set(driver: Driver, labels: Labels, starts: Array, until: float) -> Driver:
     """The usual active set as labels answered on the operator have it, if that takes fewer changes.
 
     Multipliers from an interior point do not tell where constraints are nearly redundant: on case9241_pegase all rows
@@ -240,7 +251,7 @@ def _rebased(driver: Driver, labels: Labels, starts: Array, until: float) -> Dri
     return driver.having(replace(c, base=base))
 
 
-def _found_multipliers(
+def _iterated_multipliers(
     driver: Driver, labels: Labels, equality: Array, lam: Array, until: float
 ) -> tuple[Array, Array]:
     """Labels that came without multipliers: optimal mode leaves a label where it is and finds them."""
@@ -256,7 +267,7 @@ def _found_multipliers(
     )
 
 
-def _errors(covariance: Covariance, rows: int, seed: int, *, together: bool) -> Array:
+def _draw_errors(covariance: Covariance, rows: int, seed: int, *, together: bool) -> Array:
     """Drawn; with `together` as outputs are wrong together, and never one of them alone.
 
     Neighbours of a large grid may have next to nothing between them: errors of their own in their angles would be flows
@@ -271,21 +282,23 @@ def _errors(covariance: Covariance, rows: int, seed: int, *, together: bool) -> 
     )
 
 
-def _centred(driver: Driver, middle: Array, labels: Labels, until: float) -> Driver:
+def _recentred(driver: Driver, middle: Array, labels: Labels, until: float) -> Driver:
     """Move the first operator from the most central label to the middle of the inputs, where it serves best."""
     mean = labels.y.mean(axis=0)[None]
     # Two rows, so that no batch of one has to be compiled before anyone asks for a single answer.
     twice = np.stack([middle, middle])
     reached = driver.run(twice, np.repeat(mean, 2, axis=0), SHARED_OPTIMAL, until=until)
     y = reached.y[0]
-    room = driver.settings.pressing_room
-    if not reached.converged[0] or _presses_elsewhere(driver.search, driver.calibration.candidates, y, room):
+    room = driver.settings.active_room
+    if not reached.converged[0] or _unwatched_bound_active(
+        driver.search, driver.calibration.candidates, y, room
+    ):
         return driver
     centre = Centre(middle, y, reached.iterate.equality[0], reached.iterate.lam[0])
-    return driver.having(_at(driver, (), centre))
+    return driver.having(_with_centre(driver, (), centre))
 
 
-def _at(driver: Driver, kept: tuple[Centre, ...], centre: Centre) -> Calibration:
+def _with_centre(driver: Driver, kept: tuple[Centre, ...], centre: Centre) -> Calibration:
     """The calibration with the operators at `kept` centres and one more."""
     systems = driver.calibration.systems
     if driver.calibration.sparse:
@@ -299,14 +312,14 @@ def is_sparse(problem: Problem, rowwise: RowSolver, settings: Settings) -> bool:
     return len(free_variables(problem)) >= settings.sparse_from and rowwise.translates
 
 
-def _presses_elsewhere(problem: Problem, candidates: Candidates, y: Array, room: float) -> bool:
+def _unwatched_bound_active(problem: Problem, candidates: Candidates, y: Array, room: float) -> bool:
     """Whether a bound is active that is no candidate: an operator there would not know of it."""
     moving = free_variables(problem)
     low, high = np.setdiff1d(moving, candidates.lower), np.setdiff1d(moving, candidates.upper)
     return bool((y[low] - problem.lower[low] < room).any() or (problem.upper[high] - y[high] < room).any())
 
 
-def _priced(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -> Driver:
+def _with_best_tau(driver: Driver, labels: Labels, starts: Array, deadline: Deadline) -> Driver:
     """The tau whose answers to labels are least wrong: mean largest violation plus mean relative gap."""
     calibration, problem, settings = driver.calibration, driver.problem, driver.settings
     cost = float(np.mean(np.abs(labels.objective)))
@@ -358,7 +371,7 @@ def _with_operators(
         scaled = labels.y[missing] / driver.calibration.radius
         at = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]
         centre = Centre(labels.x[at], labels.y[at], equality[at], lam[at])
-        tried = driver.having(_at(driver, driver.calibration.centres, centre))
+        tried = driver.having(_with_centre(driver, driver.calibration.centres, centre))
         now = reached(tried, missing)
         if now.sum() < settings.worthwhile_operator * len(everything):
             break
@@ -367,17 +380,19 @@ def _with_operators(
     return driver.having(replace(driver.calibration, reached=share))
 
 
-def _multipliers(
+def _label_multipliers(
     problem: Problem, labels: Labels, candidates: Candidates, central: int, settings: Settings
 ) -> tuple[Array, Array]:
     """Multipliers of equalities and candidates: the labels' own, or those of the central label for all."""
     if labels.duals is not None:
         return labels.duals.equality, np.maximum(candidates.compress(labels.duals), 0.0)
-    equality, lam = _estimated(problem, labels.x[central], labels.y[central], candidates, settings)
+    equality, lam = _least_squares_multipliers(
+        problem, labels.x[central], labels.y[central], candidates, settings
+    )
     return np.tile(equality, (len(labels.x), 1)), np.tile(lam, (len(labels.x), 1))
 
 
-def _estimated(
+def _least_squares_multipliers(
     problem: Problem, x: Array, y: Array, candidates: Candidates, settings: Settings
 ) -> tuple[Array, Array]:
     """Multipliers that explain an optimal `y`: least squares with signs, on the constraints that touch."""

@@ -56,13 +56,13 @@ class Candidates:
 
     def expand(self, problem: Problem, equality: Array, lam: Array) -> Duals:
         """Multipliers of all constraints; zero for those that are no candidates."""
-        rows, (at_lower, at_upper, pressing) = len(lam), self.split(lam, axis=1)
+        rows, (at_lower, at_upper, at_inequality) = len(lam), self.split(lam, axis=1)
         lower, upper = np.zeros((rows, problem.n_outputs)), np.zeros((rows, problem.n_outputs))
         inequality = np.zeros((rows, problem.n_inequalities))
         lower[:, self.lower], upper[:, self.upper], inequality[:, self.inequality] = (
             at_lower,
             at_upper,
-            pressing,
+            at_inequality,
         )
         return Duals(np.array(equality), inequality, lower, upper)
 
@@ -92,11 +92,11 @@ def find_candidates(
     return Candidates(
         lower[every_bound | _near(y[:, lower] - problem.lower[lower], reach, touching)],
         upper[every_bound | _near(problem.upper[upper] - y[:, upper], reach, touching)],
-        find_pressing(h, reach, touching),
+        find_near(h, reach, touching),
     )
 
 
-def find_pressing(h: Array, reach: float, touching: float) -> Ints:
+def find_near(h: Array, reach: float, touching: float) -> Ints:
     """Inequalities, of values `(labels, inequalities)`, that solved instances come near; as `find_candidates` does."""
     return np.flatnonzero(_near(-h, reach, touching)) if h.shape[1] else np.zeros(0, dtype=np.int64)
 

@@ -2,12 +2,12 @@
 
 At an optimum the conditions
 
-    gradient of the Lagrangian = 0,  equalities = 0,  inequalities that press = 0,  outputs on a bound that presses stay
+    gradient of the Lagrangian = 0,  equalities = 0,  active inequalities = 0,  outputs on an active bound stay
 
 are equations in outputs and multipliers with the input as a parameter. Differentiating them gives a linear system for
-how the outputs move; nothing of how the answer was found is differentiated. A constraint presses if its multiplier is
-positive; one that is only touched counts as slack, so that at a change of what presses the derivative is that of one
-side.
+how the outputs move; nothing of how the answer was found is differentiated. A constraint is active here if its
+multiplier is positive (strictly complementary); one that is only touched counts as slack, so that where the active set
+changes the derivative is that of one side.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def answer_function(
         return tuple(jnp.split(jax.lax.bitcast_convert_type(found, jnp.float64), np.cumsum(sizes)[:-1]))
 
     def inside(x: Any, program: Callable[[Any], Reached] | None) -> tuple[Any, ...]:
-        """Outputs, multipliers of equalities, which inequalities press most and theirs, those of the bounds."""
+        """Outputs, multipliers of equalities, the largest of inequalities (which, and they), those of bounds."""
         reached, parts = jnp.asarray(False), tuple(jnp.full(size, jnp.nan) for size in sizes)
         if program is not None:
             found = program(x)
@@ -192,18 +192,18 @@ def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any, settings:
     slope = quick(jax.grad(lagrangian, argnums=1))
     both = quick(lambda x, y: jnp.concatenate(constraints(x, y)))
     largest = jnp.max(jnp.abs(jnp.concatenate([nu, mu, at_lower, at_upper])), initial=1e-300)
-    least, corner_ = settings.presses * largest, settings.corner
-    presses = mu > least
+    least, damping = settings.active_multiplier * largest, settings.derivative_damping
+    active = mu > least
     low, high = problem.limits.at(x)
     held = (at_lower > least) | (at_upper > least) | (low >= high)
-    kept = jnp.concatenate([jnp.ones(ne, dtype=bool), presses])
+    kept = jnp.concatenate([jnp.ones(ne, dtype=bool), active])
 
     # Outputs on a bound go where it goes; this moves the rest of the system.
     ends = jax.jvp(lambda x: jnp.stack(problem.limits.at(x)), (x,), (along,))[1]
     ends = jnp.where(held, jnp.where((at_upper > at_lower) & (low < high), ends[1], ends[0]), 0.0)
     hessian = jax.jacfwd(slope, argnums=1)(x, y)
     normals = jax.jacfwd(both, argnums=1)(x, y)
-    pull = jax.jvp(slope, (x, y), (along, ends))[1]
+    gradient_change = jax.jvp(slope, (x, y), (along, ends))[1]
     shift = jax.jvp(both, (x, y), (along, ends))[1]
 
     free = (~held).astype(y.dtype)
@@ -211,9 +211,9 @@ def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any, settings:
     normals = normals * free[None] * kept[:, None]
     corner = jnp.diag(jnp.where(kept, 0.0, -1.0))
     system = jnp.block([[hessian, normals.T], [normals, corner]])
-    stiff = corner_ * jnp.maximum(jnp.max(jnp.abs(hessian), initial=0.0), 1.0)
-    damped = system + jnp.diag(jnp.concatenate([jnp.full(n, stiff), jnp.full(ne + ni, -corner_)]))
-    right = -jnp.concatenate([pull * free, shift * kept])
+    stiff = damping * jnp.maximum(jnp.max(jnp.abs(hessian), initial=0.0), 1.0)
+    damped = system + jnp.diag(jnp.concatenate([jnp.full(n, stiff), jnp.full(ne + ni, -damping)]))
+    right = -jnp.concatenate([gradient_change * free, shift * kept])
     factors = jax.scipy.linalg.lu_factor(jax.lax.stop_gradient(damped))
     step = jax.scipy.linalg.lu_solve(factors, right)
     step = step + jax.scipy.linalg.lu_solve(factors, right - system @ step)
@@ -235,30 +235,30 @@ def sensitivity(
     duals = answer.duals
     assert duals is not None
     known = duals.known & np.isfinite(answer.y).all(axis=1)
-    # Where the interior-point method has ended, a multiplier and its slack say together what presses, and how firmly;
-    # a threshold on multipliers alone put derivatives of 588_sdet off by up to 1e-2.
+    # Where the interior-point method has ended, a multiplier and its slack say together what is active, and how
+    # strongly; a threshold on multipliers alone put derivatives of 588_sdet off by up to 1e-2.
     inside = known & np.isin(answer.level, ("row", "solver"))
     if inside.any():
         point = Point(answer.y[inside], duals.take(inside))
         moved[inside] = rowwise.sensitivity(answer._inputs[inside], point, along, tight=False)
     rows = np.flatnonzero(known & ~inside)
     x = answer._inputs[rows]
-    at = _pressing(duals.take(rows), settings)
+    at = _active_only(duals.take(rows), settings)
     low, high = problem.bounds(x)
-    # On a bound that presses to the last bit: the pull of one is its multiplier by its slack.
-    least = settings.presses * _largest(at.equality, at.lower, at.upper)
+    # On an active bound to the last bit: its barrier term is its multiplier by its slack.
+    least = settings.active_multiplier * _largest(at.equality, at.lower, at.upper)
     y = np.where(at.lower > least, low, np.where(at.upper > least, high, answer.y[rows]))
     moved[rows] = rowwise.sensitivity(x, Point(y, at), along, tight=True)
     return moved
 
 
-def _pressing(duals: Duals, settings: Settings) -> Duals:
-    """Multipliers of what presses; the rest is slack, however little room it has."""
+def _active_only(duals: Duals, settings: Settings) -> Duals:
+    """Multipliers of active constraints; the others are slack, however little room they have."""
     parts = (duals.equality, duals.inequality, duals.lower, duals.upper)
     largest = _largest(*parts)
-    least = settings.presses * largest
+    least = settings.active_multiplier * largest
     # Outputs that can stand in for each other move, but not without end.
-    little = settings.corner * largest
+    little = settings.derivative_damping * largest
     inequality, lower, upper = (np.where(part > least, part, 0.0) for part in parts[1:])
     return Duals(duals.equality, inequality, np.maximum(lower, little), np.maximum(upper, little))
 

@@ -36,7 +36,7 @@ def refine(
     Args:
         driver: whose operators and row-wise solver are used.
         x: inputs.
-        state: where the answers rest.
+        state: the iterate of each answer.
         rows: those that have an answer; the others keep the multipliers they have.
         known: rows that were solved on their own, and their multipliers, which are kept.
     """

@@ -8,8 +8,8 @@ blocks
     G = Z (Z' (H + P) Z)^-1 Z',     R = J+ - G (H + P) J+,     C = J+' (H + P) R
 
 and a row moves by `d = -G r - R g - G A' dlam`, its equality multipliers by `-R' r + C g - R' A' dlam`, where `r` is
-the exact gradient of its own Lagrangian and `g` its own equalities. The matrices are only a metric: where the iteration
-rests, the row's own optimality conditions hold. It is the adjoint form of sequential quadratic programming with
+the exact gradient of its own Lagrangian and `g` its own equalities. The matrices are only a metric: at a fixed
+point the row's own optimality conditions hold. It is the adjoint form of sequential quadratic programming with
 inexact derivatives (Bock, Diehl, Kostina and Schloeder 2007 use it for real-time control).
 """
 
@@ -43,7 +43,7 @@ Ints = NDArray[np.int64]
 class DenseInverse(NamedTuple):
     """The inverse as dense matrices, over the free variables; fixed ones never move. Rows of a batch are columns here.
 
-    The large ones are only a metric, applied to residuals that vanish where the iteration rests: single precision
+    The large ones are only a metric, applied to residuals that vanish at a fixed point: single precision
     halves their size and the time they take, and costs no digit of the answer.
     """
 
@@ -146,8 +146,8 @@ def build_operator(
         switches: inputs that are on at the centre, and what changes when they are off.
     """
     free = free_variables(problem)
-    pressing = candidates.split(centre.lam)[2]
-    jacobian, normals, curvature = derivatives.at(centre.x, centre.y, centre.equality, pressing)
+    at_inequality = candidates.split(centre.lam)[2]
+    jacobian, normals, curvature = derivatives.at(centre.x, centre.y, centre.equality, at_inequality)
     jacobian, normals = jacobian[:, free], normals[:, free]
     precision = weight * belief
     metric = curvature[np.ix_(free, free)] + precision

@@ -35,7 +35,7 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
     Args:
         driver: whose operators are built in.
         model: whose belief is conditioned.
-        optimal: go on without the pull towards the belief, to the optimum itself and its multipliers.
+        optimal: go on without the proximal term, to the optimum itself and its multipliers.
 
     Raises:
         FeasiblyError: the model is answered with sparse factorisations, or its belief cannot be written in JAX.

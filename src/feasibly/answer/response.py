@@ -33,14 +33,14 @@ def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
     """How the optimum moves with the input near the operator's centre, as a small complementarity problem."""
     candidates, free, centre = operator.candidates, operator.free, operator.centre
     pieces = lagrangian_pieces(problem, candidates)
-    at_lower, at_upper, pressing = candidates.split(centre.lam)
+    at_lower, at_upper, at_inequality = candidates.split(centre.lam)
 
     def residuals(x: Any, y: Any, nu: Any, lam: Any) -> Any:
         slope = jax.grad(pieces.lagrangian, argnums=1)(x, y, nu, lam)[free]
         return jnp.concatenate([slope, pieces.equality(x, y)]), pieces.inequality(x, y)
 
     with double():
-        at = tuple(jnp.asarray(part) for part in (*centre[:3], pressing))
+        at = tuple(jnp.asarray(part) for part in (*centre[:3], at_inequality))
         (here, h) = jax.jit(residuals)(*at)
         (here_slope, h_slope) = jax.jit(jax.jacfwd(residuals))(*at)
     inverse = operator.inverse

@@ -21,7 +21,7 @@ class Factorisation(enum.Enum):
 class Mode(enum.Enum):
     """What a level converges to."""
 
-    PROXIMAL = "feasible, optimal up to the belief's small pull"
+    PROXIMAL = "feasible, optimal up to the small proximal term"
     OPTIMAL = "the optimum itself"
 
 
@@ -54,7 +54,7 @@ class Level:
     most_passes: float = math.inf
     """Over each operator: whoever answers many at once lets nobody wait for the last rows to converge."""
     approach: int = 0
-    """So many steps with the belief's pull before the first pass: where the cost is flat, optimal mode from afar
+    """So many steps with the proximal term before the first pass: where the cost is flat, optimal mode from afar
     wanders off along it and leaves the equalities behind."""
     steps: int = 0
     """One pass of so many steps instead of the usual ones, where rows that have not converged go on in a later call."""

@@ -30,13 +30,15 @@ by more than rounding. What was certified of earlier answers is not true of late
         "multiplier_feasibility", "multiplier_steps", "multiplier_hopeless", "rank_tolerance", "unchanged",
         "sparse_regularisation", "sparse_shifts", "sparse_columns", "sparse_rounding", "sparse_looks",
         "later_steps", "optimal_steps", "patient_steps", "found_steps", "few_steps", "device_steps",
-        "device_draws", "program_steps", "program_settling", "program_settled", "presses", "corner", "touching",
-        "active_spread", "active_share", "typical_share", "usually", "pressing_room", "good_price", "sparse_good_share",
+        "device_draws", "program_steps", "program_settling", "program_settled", "active_multiplier",
+        "derivative_damping", "touching",
+        "active_spread", "active_share", "typical_share", "usually", "active_room", "good_price", "sparse_good_share",
         "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
         "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
         "settled_step", "sparse_sound", "cost_tolerance_share", "multiplier_complementarity",
     ),
+    stored={"active_multiplier": "presses", "derivative_damping": "corner", "active_room": "pressing_room"},
 )  # fmt: skip
 @dataclass(frozen=True)
 class Settings:
@@ -66,7 +68,7 @@ class Settings:
     """The loop over a batch ends when every cost changed by less than this share of that: what is looked at afterwards
     is one step later."""
     settled_change: float = 1e-6
-    """With the belief's pull: the last step changed the cost by less than this share of it. Where constraints are
+    """With the proximal term: the last step changed the cost by less than this share of it. Where constraints are
     linear a row satisfies them long before its cost has settled: a portfolio with a smooth limit on turnover was 3.5 %
     above its optimum in the mean."""
     settling_change: float = 1e-4
@@ -142,7 +144,7 @@ class Settings:
     sparse_looks: int = 3
     """Times that a step looks for further places where a row's active set differs from the usual one."""
     accelerated_from: int = 2
-    """Steps after which those of a row whose active set stands are extrapolated (`answer.acceleration`)."""
+    """Steps after which those of a row whose active set no longer changes are extrapolated (`answer.acceleration`)."""
     acceleration_depth: int = 3
     """From so many steps before the last. Of case9241_pegase's and case10000_goc's rows that had not converged after 56
     steps, and would not have for contracting by a tenth in each, all do, in 9 to 32; with 5 or 10 no sooner."""
@@ -192,7 +194,7 @@ class Settings:
     """At most so many in a program without a solver, as many as few rows take here; most batches come to rest in fewer
     than ten."""
     program_settling: int = 40
-    """Steps there without the pull towards the belief, at most, for those who want multipliers or derivatives."""
+    """Steps there without the proximal term, at most, for those who want multipliers or derivatives."""
     program_settled: float = 1e-9
     """A row there that a step moves by less than this, relative to its largest decision and multiplier, has settled."""
     hopeless: tuple[float, float] = (1e7, 2e6)
@@ -213,11 +215,11 @@ class Settings:
 
     # ---- derivatives of answers ------------------------------------------------------------------------
 
-    presses: float = 1e-6
-    """A multiplier above this share of the row's largest one presses. What an interior-point method leaves on bounds
-    that do not is up to 5e-7 of it on 500 buses, where the smallest that does is at 6e-6."""
-    corner: float = 1e-10
-    """Keeps the system solvable where constraints that press depend on each other, or outputs can stand in for each
+    active_multiplier: float = 1e-6
+    """A multiplier above this share of the row's largest one is that of an active constraint. What an interior-point
+    method leaves on others is up to 5e-7 of it on 500 buses, where the smallest that does is at 6e-6."""
+    derivative_damping: float = 1e-10
+    """Keeps the system solvable where active constraints depend on each other, or outputs can stand in for each
     other (two generators at one bus): of all ways to move it is then the shortest one. A step of refinement takes it
     out elsewhere."""
 
@@ -247,7 +249,7 @@ class Settings:
     measure, as one of case9241_pegase's is, a thousand times the others."""
     usually: float = 0.5
     """A constraint that is active for more than this share of the labels is in the usual active set."""
-    pressing_room: float = 1e-7
+    active_room: float = 1e-7
     """A bound with less room than this that is not watched forbids a centre: an operator there would not know of
     it."""
     prices_of_belief: tuple[float, ...] = (1e10, 1e9, 1e7)

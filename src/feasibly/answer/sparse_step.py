@@ -100,12 +100,12 @@ class SparseIteration:
         """Cost, constraints and gradient of the Lagrangian of the rows at these places."""
         c = self._candidates
         x, y, nu, lam = (part[places] for part in (working.x, working.y, working.nu, working.lam))
-        at_lower, at_upper, pressing = c.split(lam, axis=1)
+        at_lower, at_upper, at_inequality = c.split(lam, axis=1)
         width = WIDTHS[min(len(x), len(WIDTHS)) - 1]
         with double():
             for first in range(0, len(x), width):
                 some = slice(first, first + width)
-                parts = self._residuals(*(padded(part[some], width) for part in (x, y, nu, pressing)))
+                parts = self._residuals(*(padded(part[some], width) for part in (x, y, nu, at_inequality)))
                 own = places[some]
                 cost, g, h, gradient = (np.asarray(part)[: len(own)] for part in parts)
                 gradient = gradient.copy()

@@ -200,11 +200,11 @@ def take_step(
 ) -> Carry:
     """One step of every row: exact residuals, an approximate inverse, and the complementarity problem between them."""
     state, free, n = carry.state, pieces.free, len(pieces.free)
-    at_lower, at_upper, pressing = pieces.candidates.split(state.lam)
+    at_lower, at_upper, at_inequality = pieces.candidates.split(state.lam)
     (cost, g, h), backwards = jax.vjp(lambda at: pieces.values(x, at), state.y)
     g, h = jax.lax.optimization_barrier((g, h))
     a = pieces.violations(inverse, x, state.y, h)
-    r = backwards((jnp.ones_like(cost), state.equality, pressing))[0][free]
+    r = backwards((jnp.ones_like(cost), state.equality, at_inequality))[0][free]
     r = r.at[inverse.low].add(-at_lower).at[inverse.high].add(at_upper)
     r = r + jax.lax.cond(
         proximal, lambda: inverse.proximal_gradient((state.y - mean)[free]), lambda: jnp.zeros_like(r)
