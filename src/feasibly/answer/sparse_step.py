@@ -309,7 +309,7 @@ def solve_changes(
 
     `first + matrix @ amounts` must not be negative where a row changes nothing and is zero where it does, and amounts
     are not negative either. The primal-dual active-set rule: the worst of the wrong signs are changed, and from where
-    that cycles the last one alone (Murty's rule).
+    that cycles the last of all of them alone (Murty's rule, which ends for every P-matrix).
     """
     rows, size = first.shape
     if not size:
@@ -328,14 +328,16 @@ def solve_changes(
         value = np.where(here, tried, start[left] + tried @ scaled.T)
         wrong = value < -tolerance[left]
         count = wrong.sum(axis=1)
+        last = wrong & (
+            np.arange(size) == np.max(np.where(wrong, np.arange(size), -1), axis=1, keepdims=True)
+        )
         wrong &= _nearly_worst(value, settings)
-        left, wrong, count = left[count > 0], wrong[count > 0], count[count > 0]
+        left, wrong, last, count = (part[count > 0] for part in (left, wrong, last, count))
         if not len(left):
             return amounts * scale, changed
         patience[left] = np.where(count < fewest[left], patient, patience[left] - 1)
         fewest[left] = np.minimum(fewest[left], count)
-        last = np.arange(size) == np.max(np.where(wrong, np.arange(size), -1), axis=1, keepdims=True)
-        changed[left] ^= np.where((patience[left] >= 0)[:, None], wrong, wrong & last)
+        changed[left] ^= np.where((patience[left] >= 0)[:, None], wrong, last)
     amounts[left] = _solve_amounts(scaled, start[left], changed[left], hard)
     return amounts * scale, changed
 
