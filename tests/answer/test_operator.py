@@ -20,9 +20,11 @@ from feasibly.answer.operator import (
 )
 from feasibly.answer.response import first_order_response
 from feasibly.answer.settings import Settings
+from feasibly.answer.step import has_converged
 from feasibly.model.belief import Covariance
 from feasibly.model.response import Law
 from feasibly.precision import double
+from feasibly.problem.duals import stationarity
 from tests.proxies import trained, unseen
 
 SETTINGS = Settings()
@@ -149,6 +151,28 @@ def test_where_the_step_rests_the_rows_own_optimality_conditions_hold():
     )
     away = np.abs(moved.y - y) / c.radius
     assert np.median(away.max(axis=1)) < 1e-5
+
+
+def test_a_row_whose_multipliers_do_not_balance_its_cost_has_not_converged():
+    proxy, data = trained("grid6")
+    rows = np.flatnonzero(data.solved & data.unseen(proxy.keys))[:4]
+    x, y, duals = data.x[rows], data.y[rows], data.duals.take(rows)
+    driver = proxy.ladder.driver
+    c = driver.calibration
+    lam = c.candidates.compress(duals)
+    for share in (1.0, 1.1):
+        start = driver.start(x, y)._replace(equality=share * duals.equality, lam=lam, active=lam > 1e-6)
+        _, seen = driver.iteration.run(
+            driver.operator(0), x, y, start, 1, proximal=False, cost_tolerance=0.0, rounds=(40, 40)
+        )
+        off = stationarity(proxy.problem, x, y, replace(duals, equality=share * duals.equality))
+        largest = np.maximum(np.abs(share * duals.equality).max(axis=1), lam.max(axis=1, initial=0.0))
+        expected = np.abs(off).max(axis=1) / largest
+        assert seen.stationarity == pytest.approx(expected, rel=1e-2, abs=1e-5)
+        settled = seen._replace(
+            **dict.fromkeys(("equality", "inequality", "change", "remaining"), np.zeros(4))
+        )
+        assert (has_converged(Settings(), y, settled, proximal=False) == (share == 1.0)).all()
 
 
 @pytest.mark.parametrize("name", ["grid6", "nonconvex"])

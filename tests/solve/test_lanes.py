@@ -20,6 +20,7 @@ from feasibly.solve.lanes.attempts import (
     PENALISED,
     PLAN,
 )
+from feasibly.solve.lanes.formulas import INFO
 from feasibly.solve.lanes.iteration import LaneIteration
 from feasibly.solve.nlp import Solver
 from feasibly.solve.settings import DEFAULT
@@ -46,7 +47,7 @@ def test_an_iteration_is_that_of_one_row_at_a_time(name, step):
         for lane, iterate in enumerate(iterates):
             one = alone.step(iterate, x[lane], 1e-9, step)
             following = np.concatenate([one.following.y, one.following.nu, one.following.s, one.following.z])
-            np.testing.assert_allclose(lanes.info[:6, lane], one.info, rtol=1e-4, atol=1e-7)
+            np.testing.assert_allclose(lanes.info[: len(one.info), lane], one.info, rtol=1e-4, atol=1e-7)
             np.testing.assert_allclose(lanes.following[: len(plain), lane], following, rtol=1e-5, atol=1e-6)
             assert lanes.inertia_is_right()[lane] == alone.inertia_is_right(one.matrix)
             iterates[lane] = one.following
@@ -108,7 +109,7 @@ def test_elastic_lanes_end_where_ipopt_ends_on_the_same_problem(name):
         y = np.zeros(len(model.lower))
         y[:] = model.lower
         y[model.free] = iteration.iterate[iteration.parts["y"], lane]
-        amounts = iteration.info[6, lane]
+        amounts = iteration.info[INFO.index("elastic sum"), lane]
         found = batch.weight(ELASTIC) * model.objective_scale * float(model.nlp(y, rows[lane])[0])
         assert amounts == pytest.approx(broken, abs=1e-5)
         assert found + amounts == pytest.approx(cost, rel=1e-5, abs=1e-5)

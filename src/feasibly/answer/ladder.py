@@ -221,7 +221,8 @@ class Ladder:
         answerable = rows.answerable
         worst = np.maximum(found.max_equality, found.max_inequality)
         done = found.converged & (worst <= self.driver.settings.feasibility_tolerance)
-        left = np.flatnonzero(~done & answerable)
+        unsolved = ~done & answerable
+        left = np.flatnonzero(unsolved)
         level = np.full(len(host), "shared", dtype=object)
         factorisations = np.zeros(len(host), dtype=np.int64)
         if len(left):
@@ -230,6 +231,7 @@ class Ladder:
         if len(left) and (schedule is CONDITIONED or self.driver.rowwise.installed):
             again = self.driver.run(host[left], self.model.predict(host[left]).mean, schedule)
             level[left], factorisations[left] = again.level, again.factorisations
+            unsolved[left] = ~again.converged
             better = again.converged if schedule is ROW_BY_ROW else np.ones(len(left), dtype=bool)
             left, again_y = left[better], again.y[better]
             y = self.problem.pin(host[left], again_y)
@@ -239,9 +241,12 @@ class Ladder:
             with double():
                 y = (jnp if stays else np).where(answerable[:, None], y, np.nan)
         outside = None if note or self._program is None else found.outside
-        outcome = row_outcomes(
-            np.maximum(equality, inequality) <= tolerance, self._outside_there(rows, outside), rows.finite, rows.refused
-        )  # fmt: skip
+        holds, elsewhere = (
+            np.asarray(np.maximum(equality, inequality) <= tolerance),
+            self._outside_there(rows, outside),
+        )
+        verdicts = [AnswerOutcome.UNSOLVED if row else None for row in unsolved & holds & ~elsewhere]
+        outcome = row_outcomes(holds, elsewhere, rows.finite, rows.refused, verdicts)
 
         def duals() -> Duals:
             at = np.where(answerable[:, None], np.asarray(y), self.problem.start)

@@ -89,9 +89,7 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
         def unfinished(at: tuple[Carry, Any]) -> Any:
             return (at[0].count < most) & ~jnp.all(at[1])
 
-        unknown = jnp.full_like(mean[0], jnp.inf)
-        first = Carry(begin, (unknown, unknown), jnp.asarray(jnp.inf), jnp.asarray(0))
-        last, settled = jax.lax.while_loop(unfinished, step, (first, done))
+        last, settled = jax.lax.while_loop(unfinished, step, (Carry.first(begin), done))
         off = broken(inverse, x, last.state.y)
         return Rested(last.state, jnp.where(settled, off, jnp.maximum(off, 1.0)))
 

@@ -103,7 +103,7 @@ def row_outcomes(
         outside: inputs outside the range that the proxy was made for.
         finite: inputs that are numbers.
         refused: rows that have no answer by their very nature.
-        verdicts, rungs: what each row's rung says of it, and which that was; none where rows iterate on a device.
+        verdicts, rungs: what each row's rung says of it, and which that was, where they may differ.
     """
     found = np.full(len(holds), AnswerOutcome.OK, dtype=object)
     found[~holds] = AnswerOutcome.VIOLATED

@@ -37,6 +37,7 @@ by more than rounding. What was certified of earlier answers is not true of late
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
         "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
         "settled_step", "sparse_sound", "cost_tolerance_share", "multiplier_complementarity",
+        "stationarity_tolerance",
     ),
     stored={"active_multiplier": "presses", "derivative_damping": "corner", "active_room": "pressing_room"},
 )  # fmt: skip
@@ -64,6 +65,9 @@ class Settings:
     """In optimal mode: what all further steps would change the cost by, as a share, extrapolated from the last two
     changes. A slow iteration changes little in each step and much in all of them."""
 
+    stationarity_tolerance: float = 1e-3
+    """In optimal mode: the largest entry of the Lagrangian's gradient over the largest multiplier, where the last step
+    began; a step contracts it tenfold or better."""
     cost_tolerance_share: float = 0.1
     """The loop over a batch ends when every cost changed by less than this share of that: what is looked at afterwards
     is one step later."""

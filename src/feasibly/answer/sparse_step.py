@@ -149,6 +149,7 @@ class SparseIteration:
         slack = np.where(base, np.where(changed, amounts, 0.0), np.where(changed, 0.0, values))
         least = settings.sparse_sound
         consistent = np.all((multipliers >= -least * (1.0 + prices)) & (slack >= -least), axis=1)
+        consistent &= ~missed.any(axis=1)  # seen in the last look, and not solved for
         return _Step(step, np.maximum(multipliers, 0.0), changed != base, consistent)
 
     def _usual_step(self, operator: SparseOperator, working: _WorkingRows) -> Array:
@@ -195,8 +196,9 @@ class _WorkingRows:
         self._operator, self._settings, self._proximal, self._stops = operator, settings, proximal, stops
         self._given = x, mean, *(np.asarray(part) for part in state)
         self.state = Iterate(*(np.array(part) for part in state))
-        equality, inequality, change, remaining = np.full((4, len(x)), np.inf)
-        self.residuals = Residuals(equality, inequality, change, remaining, np.zeros(len(x), dtype=np.int64))
+        equality, inequality, change, remaining, stationarity = np.full((5, len(x)), np.inf)
+        steps = np.zeros(len(x), dtype=np.int64)
+        self.residuals = Residuals(equality, inequality, change, remaining, steps, stationarity)
         self._rows = np.arange(min(len(x), BATCH))
         self._next = count = len(self._rows)
         self.x, self.mean, self.y, self.nu, self.lam, self.active = (
@@ -234,7 +236,10 @@ class _WorkingRows:
         change, previous = _relative(self.cost, self._costs[0]), _relative(*self._costs)
         ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, s.slowest_contraction)
         remaining = np.where(np.isfinite(self._costs[1]), change * ratio / (1.0 - ratio), np.inf)
-        seen = Residuals(_worst(self.g), _worst(np.maximum(self.a, 0.0)), change, remaining, self._steps)
+        multiplier = np.maximum(np.maximum(_worst(self.nu), _worst(self.lam)), 1e-300)
+        stationarity = _worst(self.r) / multiplier
+        inequality = _worst(np.maximum(self.a, 0.0))
+        seen = Residuals(_worst(self.g), inequality, change, remaining, self._steps, stationarity)
         done = (
             has_converged(s, self.y, seen, self._proximal)
             & self._stops

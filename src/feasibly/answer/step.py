@@ -56,16 +56,20 @@ class Residuals(NamedTuple):
     """By which share all further steps would change it, extrapolated from the last two changes."""
     steps: NDArray[np.int64]
     """How many were taken."""
+    stationarity: Array
+    """The largest entry of the Lagrangian's gradient over the largest multiplier, where the last step began."""
 
 
 def has_converged(settings: Settings, y: Array, seen: Residuals, proximal: bool) -> NDArray[np.bool_]:
-    """Rows that satisfy the candidates and whose cost has settled; in optimal mode, that can gain nothing more."""
+    """Rows that satisfy the candidates and whose cost has settled; in optimal mode, that are stationary, too, and can
+    gain nothing more."""
     s = settings
     done = np.isfinite(y).all(axis=1) & (seen.equality < s.equality_tolerance)
     done &= seen.inequality < s.inequality_tolerance
     if proximal:
         return np.asarray(done & (seen.change < s.settled_change))
-    return np.asarray(done & (seen.change < s.change_tolerance) & (seen.remaining < s.remaining_tolerance))
+    done &= (seen.change < s.change_tolerance) & (seen.remaining < s.remaining_tolerance)
+    return np.asarray(done & (seen.stationarity < s.stationarity_tolerance))
 
 
 class Carry(NamedTuple):
@@ -77,6 +81,14 @@ class Carry(NamedTuple):
     broken: Any
     """The largest violation over its tolerance, over all rows, at the last point looked at."""
     count: Any
+    stationarity: Any
+    """Of each row, as in `Residuals`."""
+
+    @classmethod
+    def first(cls, state: Iterate) -> Carry:
+        """Before the first step nothing is known."""
+        unknown = jnp.full(state.y.shape[1], jnp.inf)
+        return cls(state, (unknown, unknown), jnp.asarray(jnp.inf), jnp.asarray(0), unknown)
 
 
 class DenseIteration:
@@ -136,7 +148,7 @@ class DenseIteration:
         self, operator: Operator, x: Any, mean: Any, state: Iterate, steps: int, *, rounds: tuple[int, int]
     ) -> tuple[Any, ...]:
         """The same in proximal mode for arrays on a device, rows last: state and residuals, as `run` returns them."""
-        cost_tolerance = 0.0  # proximal mode looks at the constraints alone
+        cost_tolerance = 0.0  # of optimal mode
         return self._run(operator.inverse, x, mean, *state, steps, cost_tolerance, True, rounds)
 
 
@@ -242,7 +254,10 @@ def take_step(
     broken = jnp.maximum(
         _worst(g) / settings.equality_tolerance, _worst(jnp.maximum(a, 0.0)) / settings.inequality_tolerance
     )
-    return Carry(moved, (cost, carry.costs[0]), jnp.max(broken), carry.count + 1)
+    multiplier = jnp.maximum(_worst(state.equality), _worst(state.lam))
+    # Without constraints that press, the cost alone says whether a row has settled.
+    stationarity = jnp.where(multiplier > 0.0, _worst(r) / jnp.maximum(multiplier, 1e-300), 0.0)
+    return Carry(moved, (cost, carry.costs[0]), jnp.max(broken), carry.count + 1, stationarity)
 
 
 def _worst(residuals: Any) -> Any:
@@ -291,9 +306,7 @@ def _compile(
             done = (changed < cost_tolerance) | (proximal & settled)
             return (carry.count < steps) & ~done
 
-        unknown = jnp.full(y.shape[1], jnp.inf)
-        first = Carry(Iterate(y, equality, lam, active), (unknown, unknown), jnp.inf, 0)
-        last = jax.lax.while_loop(unfinished, step, first)
+        last = jax.lax.while_loop(unfinished, step, Carry.first(Iterate(y, equality, lam, active)))
         state = last.state
         cost, g, h = jax.lax.optimization_barrier(pieces.values(x, state.y))
         before, earlier = last.costs
@@ -302,6 +315,7 @@ def _compile(
         # One step alone says nothing about the next.
         remaining = jnp.where(jnp.isfinite(earlier), change * ratio / (1.0 - ratio), jnp.inf)
         worst = _worst(jnp.maximum(pieces.violations(inverse, x, state.y, h), 0.0))
-        return (*state, _worst(g), worst, change, remaining, jnp.full(y.shape[1], last.count))
+        count = jnp.full(y.shape[1], last.count)
+        return (*state, _worst(g), worst, change, remaining, count, last.stationarity)
 
     return run

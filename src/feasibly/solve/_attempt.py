@@ -33,7 +33,7 @@ class Goal:
     Attributes:
         tolerance: of the scaled errors.
         barrier: the least `mu` that is aimed at.
-        largest_gap: of the duality gap `s'z`.
+        largest_gap: of the duality gap `s'z`, and of what residuals of the constraints cost.
         large: whether there are so many outputs that one of their bounds is always near.
     """
 
@@ -119,8 +119,12 @@ class InteriorAttempt:
 
     def _passes(self) -> bool:
         """Whether the iterate is optimal, by its first derivatives alone."""
-        errors = self._iteration.errors(self._iterate, self._x)
-        return bool(max(errors) <= self._goal.tolerance and self._iterate.gap <= self._goal.largest_gap)
+        *errors, costs = self._iteration.errors(self._iterate, self._x)
+        return bool(max(errors) <= self._goal.tolerance and self._gap_is_small(costs))
+
+    def _gap_is_small(self, cost_of_residuals: float) -> bool:
+        """Whether the cost is right: neither the barrier nor constraints that hold nearly change it by much."""
+        return bool(max(self._iterate.gap, cost_of_residuals) <= self._goal.largest_gap)
 
     def _step(self) -> Step:
         """An iteration from here; whether the point is a minimum is asked of its own matrix, not of a shifted one."""
@@ -142,7 +146,7 @@ class InteriorAttempt:
     def _convergence(self, step: Step) -> AttemptEnd | None:
         """The end, where the iterate that the step began at is optimal."""
         s, tolerance = self._settings, self._goal.tolerance
-        error, gap_is_small = max(step.errors), self._iterate.gap <= self._goal.largest_gap
+        error, gap_is_small = max(step.errors), self._gap_is_small(step.cost_of_residuals)
         if error <= tolerance:
             end = self._converged()
             if gap_is_small:

@@ -33,8 +33,11 @@ from feasibly.solve.settings import SolverSettings
 
 STEP_PARAMETERS = 6
 """What `StepSettings.parameters` gives an iteration."""
-ROW_INFO = ("stationarity", "feasibility", "complementarity", "mu", "primal step", "dual step")
-"""What an iteration says of the iterate it began at (scaled errors and `mu`), and the lengths of its steps."""
+ROW_INFO = (
+    "stationarity", "feasibility", "complementarity", "mu", "primal step", "dual step", "cost of residuals",
+)  # fmt: skip
+"""What an iteration says of the iterate it began at (scaled errors and `mu`), the lengths of its steps, and
+`cost_of_residuals`."""
 
 
 class Newton:
@@ -58,12 +61,14 @@ class Newton:
         self.n_slacks = limits + self.padding
 
     def errors(self) -> Any:
-        """`(y, nu, s, z, x) -> [stationarity, feasibility, complementarity]`, without second derivatives."""
+        """`(y, nu, s, z, x) -> [stationarity, feasibility, complementarity, cost of residuals]`, without second
+        derivatives."""
         symbols = self.symbols(casadi.MX)
         y, nu, _, z, x = symbols
         parts = self.model.first_order(y, x, nu, z[: self.model.n_inequalities, 0])
-        scaled = self.scaled_errors(symbols, self.residuals(symbols, parts))
-        return casadi.Function("errors", symbols, [scaled])
+        residuals = self.residuals(symbols, parts)
+        found = self.scaled_errors(symbols, residuals), self.cost_of_residuals(symbols, residuals)
+        return casadi.Function("errors", symbols, [casadi.vertcat(*found)])
 
     def step(self) -> Any:
         """`(y, nu, s, z, x, parameters) -> (y, nu, s, z, info, matrix)`: the next iterate, `ROW_INFO`, the matrix."""
@@ -110,7 +115,8 @@ class Newton:
         # 5. The steps.
         fraction = casadi.fmax(self.settings.boundary_fraction, 1.0 - mu)
         primal, dual = self.step_to_boundary(s, ds, fraction), self.step_to_boundary(z, dz, fraction)
-        info = casadi.vertcat(self.scaled_errors(symbols, residuals), mu, primal, dual)
+        costs = self.cost_of_residuals(symbols, residuals)
+        info = casadi.vertcat(self.scaled_errors(symbols, residuals), mu, primal, dual, costs)
         moved = [y + primal * dy, nu + dual * dnu, s + primal * ds, z + dual * dz]
         return casadi.Function("iteration", [*symbols, parameters], [*moved, info, matrix])
 
@@ -212,6 +218,12 @@ class Newton:
         return casadi.vertcat(
             casadi.mmax(casadi.fabs(gradient)) / weight, infeasible, casadi.mmax(s * z) / weight
         )
+
+    def cost_of_residuals(self, symbols: Sequence[Any], residuals: Sequence[Any]) -> Any:
+        """`|nu'c + z'(h + s)|`: what the objective gains or loses, to first order, by constraints that do not hold."""
+        _, nu, _, z, _ = symbols
+        _, equality, slack_residual = residuals
+        return casadi.fabs(casadi.dot(nu, equality) + casadi.dot(z, slack_residual))
 
     def step_to_boundary(self, value: Any, change: Any, fraction: Any) -> Any:
         """The longest step, at most one, that leaves every value at least `1 - fraction` of itself."""

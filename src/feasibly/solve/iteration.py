@@ -56,6 +56,11 @@ class Step(NamedTuple):
         return float(self.info[3])
 
     @property
+    def cost_of_residuals(self) -> float:
+        """What constraints that do not hold change of the objective."""
+        return float(self.info[6])
+
+    @property
     def shorter(self) -> float:
         """The shorter one of the primal and the dual step."""
         return float(min(self.info[4:6]))
@@ -81,7 +86,7 @@ class RowIteration:
         return Step(Iterate(*moved), info, matrix)
 
     def errors(self, iterate: Iterate, x: Array) -> Array:
-        """The scaled errors alone: a fraction of an iteration."""
+        """The scaled errors and the cost of residuals alone: a fraction of an iteration."""
         (found,) = self._errors(iterate.y, iterate.nu, iterate.s, iterate.z, x)
         return found
 

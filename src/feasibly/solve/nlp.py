@@ -133,8 +133,8 @@ class Solver:
 
         What is tried, until one attempt succeeds, is the table `fallbacks.FALLBACKS`: the interior-point method from a
         start and from the nominal central path, searches for a feasible point, IPOPT. A row is `INFEASIBLE` as soon as
-        two of these say so; three where the nominal input has no solution (or is being solved), and all there is are
-        cold starts.
+        two of these say so (three where the nominal input has no solution, or is being solved, and all there is are
+        cold starts), or if one does and all others fail.
 
         Args:
             x: the input, `(n_inputs,)`.

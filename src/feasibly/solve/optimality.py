@@ -32,7 +32,7 @@ class OptimalityTest:
         _, _, inequality, _ = self._first_order(y, x, nu, z[: model.n_inequalities])
         slack = np.maximum(newton.slacks(y, inequality, lower, upper), 0.0)
         (found,) = self._errors(y, nu, slack, z, x)
-        return found
+        return found[:3]
 
     def holds(self, x: Array, point: Point, tolerance: float) -> bool:
         """Whether a point is optimal to `tolerance`, or to what rounding leaves of its stationarity."""

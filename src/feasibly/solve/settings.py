@@ -213,7 +213,8 @@ class SolverSettings:
     than the share of the cost below."""
     relative_gap: float = 2e-9
     """197_snem__sad has 1,500 constraints and a cost of five in scaled units: with the barrier alone its labels were
-    3e-7 above IPOPT's, and up to 2e-5 where multipliers are large, which loosens the test of the errors."""
+    3e-7 above IPOPT's, and up to 2e-5 where multipliers are large, which loosens the test of the errors. What residuals
+    of the constraints cost is held to the same: of 57_ieee one row in 200 was 5e-8 above for a residual of 1e-9."""
     smallest_barrier: float = 1e-13
     """However small the cost: below this, rounding decides."""
     check_below: float = 1e-5

@@ -156,7 +156,7 @@ class Formulas:
         return products, others
 
     def _errors(self, build: ProgramBuilder, products: Column, others: Column) -> None:
-        """As `Newton.scaled_errors`, and the two sums of `INFO`."""
+        """As `Newton.scaled_errors` and `Newton.cost_of_residuals`, and the two sums of `INFO`."""
         _, nu, _, z, a, b, t = self._iterate(build)
         residuals = build.block("equality residual"), build.block("slack residual")
         multipliers = build.apply("FABS", np.concatenate([nu, z]))
@@ -168,6 +168,8 @@ class Formulas:
         off = build.apply("FABS", np.concatenate(residuals))
         build.copy(build.largest(off), build.block("feasibility"))
         build.copy(build.total(off), build.block("residual sum"))
+        costs = build.total(build.mul(np.concatenate([nu, z]), np.concatenate(residuals)))
+        build.apply("FABS", costs, None, build.block("cost of residuals"))
         build.div(build.largest(np.concatenate([products, others])), weight, build.block("complementarity"))
         violations = build.total(np.concatenate([a, b, t])) if self._elastic else build.constant(0.0)
         build.copy(violations, build.block("elastic sum"))

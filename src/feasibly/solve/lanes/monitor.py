@@ -30,8 +30,8 @@ Mask = NDArray[np.bool_]
 _BARRIER, _SHIFT, _WEIGHT, _ELASTIC, _REFINE = (
     PARAMETERS.index(name) for name in ("barrier", "shift", "weight", "elastic", "refine below")
 )
-_FEASIBILITY, _MU, _PRIMAL, _DUAL = (
-    INFO.index(name) for name in ("feasibility", "mu", "primal step", "dual step")
+_FEASIBILITY, _MU, _PRIMAL, _DUAL, _COST = (
+    INFO.index(name) for name in ("feasibility", "mu", "primal step", "dual step", "cost of residuals")
 )
 
 
@@ -42,9 +42,10 @@ class LaneRules:
     parameters: Array
     """Of the iteration, as `PARAMETERS` names them."""
     limits: Array
-    """The largest errors of a row that has converged (stationarity, feasibility, complementarity) and its largest `mu`;
-    the length below which a step is short, and how many in a row stall it; the most iterations; and how many are enough
-    for a row whose stationarity is as good as rounding allows."""
+    """The largest errors of a row that has converged (stationarity, feasibility, complementarity) and its largest `mu`,
+    which times the number of slacks also limits what residuals cost; the length below which a step is short, and how
+    many in a row stall it; the most iterations; and how many are enough for a row whose stationarity is as good as
+    rounding allows."""
     final_parameters: Array | None = None
     """Those once a lane is feasible and complementary, where they are others then."""
 
@@ -139,6 +140,8 @@ class LaneMonitor:
         info, s = self._iteration.info, self._settings
         sound = info.max(axis=0) < s.divergence  # false for NaN
         stationary, feasible, complementary, central = info[:4] <= self._tolerances
+        # Residuals of the constraints, too, change the cost by no more than the duality gap may.
+        central &= info[_COST] <= self._tolerances[_MU] * self._iteration.newton.n_slacks
         acceptable = sound & stationary & feasible & complementary
         rounded = sound & central & complementary & (feasible | self._inexact) & (info[0] <= s.rounding_error)
         self._at_rounding += 1
