@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import casadi
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import feasibly as fb
 from feasibly.problem.sampling import sample
 from feasibly.solve import solve
+from feasibly.solve.nlp import Solver
 from feasibly.solve.settings import DEFAULT
 from tests.problems import make
 
@@ -41,3 +43,75 @@ def test_constraints_that_hold_nearly_do_not_change_the_cost_where_multipliers_a
     roots = np.array([np.roots([4.0, 0.0, 2.0, -2.0 * value[0]]) for value in x])
     t = roots.real[np.arange(len(x)), np.abs(roots.imag).argmin(axis=1)]
     assert np.asarray(found) == pytest.approx((t - x[:, 0]) ** 2 + t**4 + 1.0, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", ["grid6", "nonconvex"])
+def test_an_iteration_is_mehrotras_on_the_whole_system(name):
+    """(6) and its right-hand sides, against Newton's equations with nothing eliminated and no code in common."""
+    problem = make(name)
+    solver = Solver.build(problem)
+    model, interior, x = solver.model, solver.interior, sample(problem, 1, seed=5)[0]
+    at, settings = interior.central_points[-1], replace(DEFAULT.fast, regularisation=0.0)
+    y, nu, s, z = at.y, at.nu, at.s, at.z
+    hessian, jacobian, normals, r, g, c = _derivatives(model, x, at)
+    n, ne, m = len(y), len(nu), len(s)
+
+    def direction(target):
+        whole = np.block([
+            [hessian, jacobian.T, normals.T, np.zeros((n, m))],
+            [jacobian, np.zeros((ne, ne + 2 * m))],
+            [normals, np.zeros((m, ne + m)), np.eye(m)],
+            [np.zeros((m, n + ne)), np.diag(s), np.diag(z)],
+        ])  # fmt: skip
+        found = np.linalg.solve(whole, np.concatenate([-r, -g, -(c + s), target - s * z]))
+        return np.split(found, [n, n + ne, n + ne + m])
+
+    def step(value, change, fraction):
+        return min(1.0, fraction / max((-change / value).max(), 1e-30))
+
+    mu, barrier = s @ z / m, 1e-9
+    _, _, dz, ds = direction(np.zeros(m))
+    primal, dual = step(s, ds, 1.0), step(z, dz, 1.0)
+    ahead = (s + primal * ds) @ (z + dual * dz) / m
+    dy, dnu, dz, ds_ = direction(max(min(1.0, (ahead / mu) ** 3) * mu, barrier) - ds * dz)
+    fraction = max(DEFAULT.boundary_fraction, 1.0 - mu)
+    primal, dual = step(s, ds_, fraction), step(z, dz, fraction)
+    found = interior.iteration.step(at, x, barrier, settings).following
+    for mine, theirs in zip(
+        (y + primal * dy, nu + dual * dnu, s + primal * ds_, z + dual * dz),
+        (found.y, found.nu, found.s, found.z),
+        strict=True,
+    ):
+        assert theirs == pytest.approx(mine, rel=1e-5, abs=1e-6)
+
+
+def _derivatives(model, x, at):
+    """By CasADi from the values alone, in scaled units: Hessian, Jacobians, gradient of the Lagrangian, `g` and `c`."""
+    ne, free = model.n_equalities, model.free
+    lower, upper = model.bounds_at(x)
+    every = casadi.SX.sym("y", len(model.lower))
+    cost, rows = model.nlp(every, x)
+    scale = np.concatenate([model.equality_scale, model.inequality_scale])
+    rows = casadi.DM(scale) * rows if len(scale) else rows
+    below, above = np.flatnonzero(np.isfinite(lower[free])), np.flatnonzero(np.isfinite(upper[free]))
+    limits = casadi.vertcat(
+        rows[ne:], lower[free][below] - every[free.tolist()][below.tolist()],
+        every[free.tolist()][above.tolist()] - upper[free][above],
+    )  # fmt: skip
+    lagrangian = model.objective_scale * cost + casadi.dot(at.nu, rows[:ne]) + casadi.dot(at.z, limits)
+    hessian, gradient = casadi.hessian(lagrangian, every)
+    parts = (
+        hessian,
+        casadi.jacobian(rows[:ne], every),
+        casadi.jacobian(limits, every),
+        gradient,
+        rows[:ne],
+        limits,
+    )
+    full = np.where(np.isfinite(model.lower), model.lower, 0.0)
+    full[free] = at.y
+    found = [np.array(part) for part in casadi.Function("derivatives", [every], parts)(full)]
+    return (
+        found[0][np.ix_(free, free)], found[1][:, free], found[2][:, free],
+        found[3].ravel()[free], found[4].ravel(), found[5].ravel(),
+    )  # fmt: skip

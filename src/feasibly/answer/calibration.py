@@ -91,7 +91,7 @@ class Calibration:
     reached: float = 1.0
     """Share of the labels, or of the unlabelled inputs that passes were timed on, that converge on shared operators."""
 
-    # ---- what was found to be quickest; `answer.plan` alone reads these ---------------------------------
+    # ---- what was found to be quickest; `answer.plan` makes plans of these ------------------------------
 
     worthwhile_passes: int = 1_000_000
     """Passes over the shared operators, counted through all of them, after which what is left of a batch is better off

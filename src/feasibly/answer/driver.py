@@ -3,7 +3,7 @@
 In order (`Driver.run`):
 
 1. the plan for the schedule (`answer.plan`): how many shared passes, and where the row-wise solver starts;
-2. every row begins at the belief's mean, clipped to the bounds, with predicted multipliers (`_begin`);
+2. every row begins at the belief's mean with predicted multipliers (`_begin`);
 3. for each level of the schedule, the rows it takes (`_rows`) go through shared operators (`answer.shared`) or the
    row-wise solver (`_row_by_row`);
 4. what each row came to is one record, `answer.progress.Found`.
@@ -53,7 +53,7 @@ class Driver:
         *,
         reuse: Driver | None = None,
     ) -> None:
-        """Nothing is factored before it is needed.
+        """Operators are factored when first used: the first one by every run, which takes its spread.
 
         `reuse` is a driver for the same problem: what it has compiled and factored is taken over as far as it still
         holds.

@@ -131,7 +131,8 @@ class Answer:
     y: Array
     """The answers, `(rows, n_outputs)`, in the problem's units."""
     std: Array
-    """Standard deviation of every output as the model believes it; zero for what a solver found."""
+    """Standard deviation of every output as the model believes it, given the constraints from `conditioned` on
+    (not on sparse operators); zero for what `auto` and `solved` had solved."""
     objective: Array
     """The cost of each answer, `(rows,)`."""
     max_equality: Array

@@ -6,7 +6,7 @@ In order (`RowSolver.solve`):
 2. rows are solved many at once, in the lanes of a vector unit, with the inequalities that labels come near
    (`_at_once`), unless making that ready takes longer than solving them (`_before_batch`);
 3. those that break an inequality that was left out, again with all of them (`_with_all`);
-4. what is left, one by one (`_one_by_one`), which climbs the solver's own ladder.
+4. what is left, one by one (`_one_by_one`), which goes through the solver's table of fallbacks.
 
 Invariant: `_Request.outcome` is what has become of each row; a row is finished with once that is not `TIME_LIMIT`.
 """
@@ -193,7 +193,7 @@ class RowSolver:
     ) -> Solved:
         """Solve rows from `starts` (or as labelling does) while `go_on()`: many at once, what that leaves one by one.
 
-        `thorough` climbs the solver's whole ladder; otherwise it ends where nothing that starts warm found an answer
+        `thorough` goes through all fallbacks; otherwise it ends where nothing that starts warm found an answer
         and a search for a feasible point has found none. `at_once` says whether rows are solved many at a time at all;
         unless told, they are where that has been made ready or soon pays for being. Without `rest`, what that leaves is
         left. With `large_barrier` those without a start of their own begin further up the nominal central path.

@@ -23,7 +23,7 @@ class SolverOptions:
     Attributes:
         tolerance: the scaled error of the optimality conditions (IPOPT's `tol`) at which a row is solved.
         feasibility: a point is a label only if no equality, inequality or bound is off by more than this.
-        max_iterations: of each attempt.
+        max_iterations: of each attempt by IPOPT.
         max_seconds: of each attempt by IPOPT. Rows that run into it differ on a slower machine.
         warm: the first attempt: the interior-point method of `interior` or IPOPT, both from the nominal
             solution, or none, so that every row starts cold.
