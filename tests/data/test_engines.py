@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from feasibly.data.dataset import Dataset
-from feasibly.data.engines import EngineError, Task, open_engine
+from feasibly.data.engines import EngineError, RowBlock, open_engine
 from feasibly.data.label import Progress, _row_by_row, label
 from feasibly.data.schema import sizes_of
 from feasibly.problem.core import Problem
@@ -136,14 +136,14 @@ class _Rows:
 
 def test_a_block_that_kills_its_worker_loses_one_row(payload: bytes, reference: Dataset) -> None:
     with open_engine("local", payload, jobs=2) as workers:
-        tasks = [Task(0, reference.x[:4]), Task(1, _Bomb()), Task(2, reference.x[4:8])]  # type: ignore[arg-type]
+        tasks = [RowBlock(0, reference.x[:4]), RowBlock(1, _Bomb()), RowBlock(2, reference.x[4:8])]  # type: ignore[arg-type]
         found = {task.index: arrays for task, arrays in workers.run(tasks)}
         assert found[1] is None
         for index in (0, 2):
             arrays = found[index] or {}
             assert (arrays["y"] == reference.y[2 * index : 2 * index + 4]).all()
         rows: Any = _Rows(reference.x[:3], bad=1)
-        block = _row_by_row(workers, Task(0, rows), sizes_of(reference.problem))
+        block = _row_by_row(workers, RowBlock(0, rows), sizes_of(reference.problem))
     assert block["outcome"].tolist() == [0, Outcome.CRASHED.value, 0]
     assert (block["y"][[0, 2]] == reference.y[[0, 2]]).all()
     assert np.isnan(block["y"][1]).all()
@@ -152,7 +152,7 @@ def test_a_block_that_kills_its_worker_loses_one_row(payload: bytes, reference: 
 @pytest.mark.skipif(not hasattr(psutil.Process, "memory_maps"), reason="the system does not tell")
 def test_workers_start_light_and_use_one_thread(payload: bytes, reference: Dataset) -> None:
     with open_engine("local", payload, jobs=2) as workers:
-        assert len(list(workers.run([Task(0, reference.x[:2]), Task(1, reference.x[2:4])]))) == 2
+        assert len(list(workers.run([RowBlock(0, reference.x[:2]), RowBlock(1, reference.x[2:4])]))) == 2
         for worker in workers._workers:  # type: ignore[attr-defined]
             process = psutil.Process(worker.process.pid)
             loaded = " ".join(region.path for region in process.memory_maps())
@@ -184,7 +184,7 @@ def test_a_row_that_breaks_the_solver_is_a_failed_row(
 
     monkeypatch.setattr(Solver, "solve", sometimes)
     with open_engine("local", payload, jobs=1) as workers:
-        ((_, arrays),) = workers.run([Task(0, reference.x[:3])])
+        ((_, arrays),) = workers.run([RowBlock(0, reference.x[:3])])
     assert arrays is not None
     assert arrays["outcome"].tolist() == [0, Outcome.NUMERICAL.value, 0]
     assert (arrays["y"][2] == reference.y[2]).all()
@@ -204,4 +204,4 @@ def test_what_went_wrong_in_a_worker_arrives_whatever_it_is(kind: str, words: st
     from feasibly.data._local import open_local
 
     with open_local(_refusing, (kind,), 2) as engine, pytest.raises(FeasiblyError, match=words):
-        list(engine.run([Task(0, np.zeros((1, 2)))]))
+        list(engine.run([RowBlock(0, np.zeros((1, 2)))]))

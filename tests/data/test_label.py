@@ -241,7 +241,7 @@ def test_ctrl_c_keeps_what_was_solved(
 
 
 def test_a_worker_that_cannot_read_the_solver_says_so() -> None:
-    from feasibly.data.engines import Task
+    from feasibly.data.engines import RowBlock
 
     with open_engine("local", b"not a solver", jobs=1) as workers, pytest.raises(Exception, match=r"\S"):
-        list(workers.run([Task(0, np.zeros((1, 2)))]))
+        list(workers.run([RowBlock(0, np.zeros((1, 2)))]))

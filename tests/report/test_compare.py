@@ -204,7 +204,7 @@ def test_the_order_of_trainings_is_random_and_seeded(
 
 
 def test_seeds_deal_rows_anew_when_asked(toy_data: fb.Dataset) -> None:
-    plan = cells.Plan(1.0, LABELS, resample=True)
+    plan = cells.ComparisonPlan(1.0, LABELS, resample=True)
     assert cells.deal(toy_data, plan, 0) is toy_data
     dealt = cells.deal(toy_data, plan, 3)
     assert sorted(dealt.keys) == sorted(toy_data.keys)

@@ -73,7 +73,7 @@ def columns(
     found: dict[str, NDArray[Any]] = {name: answer.y[:, i] for i, name in enumerate(names)}
     found |= dict(_scalars(answer)) | (dict(_effort(answer)) if effort else {})
 
-    def spread(prefix: str, labels: Any, values: Any) -> None:
+    def write(prefix: str, labels: Any, values: Any) -> None:
         wide = np.broadcast_to(values, (len(answer), len(labels)))
         found.update({f"{prefix}_{label}": np.array(wide[:, i]) for i, label in enumerate(labels)})
 
@@ -83,17 +83,17 @@ def columns(
         ("upper", answer.upper),
     ):
         if values is not None:
-            spread(kind, names, values)
+            write(kind, names, values)
     if duals and answer.duals is not None:
-        spread("dual", equality_names(problem, here), answer.duals.equality)
-        spread("dual", [limit.name for limit in limits(problem, here)[1]], answer.duals.inequality)
-        spread("dual_lower", names, answer.duals.lower)
-        spread("dual_upper", names, answer.duals.upper)
+        write("dual", equality_names(problem, here), answer.duals.equality)
+        write("dual", [limit.name for limit in limits(problem, here)[1]], answer.duals.inequality)
+        write("dual_lower", names, answer.duals.lower)
+        write("dual_upper", names, answer.duals.upper)
     if grid and here is not None:
         for name, values in _at_buses(answer):
-            spread(name, here.bus_id, values)
+            write(name, here.bus_id, values)
         for name, values in _on_branches(answer):
-            spread(name, here.branch_id, values)
+            write(name, here.branch_id, values)
     return found
 
 

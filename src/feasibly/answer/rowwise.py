@@ -30,7 +30,7 @@ from feasibly.solve.settings import DEFAULT, SolverSettings
 
 if TYPE_CHECKING:
     from feasibly.solve.lanes.batch import BatchSolver
-    from feasibly.solve.model import Model
+    from feasibly.solve.model import NlpModel
     from feasibly.solve.nlp import Solver
 
 Array = NDArray[np.float64]
@@ -90,7 +90,7 @@ class RowSolver:
         self.problem = problem
         self.settings = settings
         self.watched = watched
-        self._model: Model | None = None
+        self._model: NlpModel | None = None
         self._solver: Solver | None = None
         self._missing = False
         self._spent, self._counted = 0.0, 0
@@ -110,7 +110,7 @@ class RowSolver:
         return self._get() is not None
 
     @property
-    def model(self) -> Model:
+    def model(self) -> NlpModel:
         """The problem's functions and derivatives in CasADi.
 
         Raises:
@@ -123,7 +123,7 @@ class RowSolver:
         return self._model
 
     @functools.cached_property
-    def search_model(self) -> Model:
+    def search_model(self) -> NlpModel:
         """The same of the problem with bounds that no input moves, which shared operators are made of."""
         search = self.problem.with_fixed_bounds
         if search is self.problem:
@@ -239,7 +239,7 @@ class RowSolver:
         return self.solver.batch if self.watched is None else self.solver.lanes(self._narrow)
 
     @functools.cached_property
-    def _narrow(self) -> Model:
+    def _narrow(self) -> NlpModel:
         """The model with what is watched."""
         return self.model if self.watched is None else self.model.keeping(self.watched)
 
@@ -254,7 +254,7 @@ class RowSolver:
         """About what making that ready takes; nothing once it is."""
         return self._ready(self._narrow, "batch" in vars(self))
 
-    def _ready(self, model: Model, already: bool) -> float:
+    def _ready(self, model: NlpModel, already: bool) -> float:
         return (
             0.0
             if already

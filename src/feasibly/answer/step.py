@@ -168,7 +168,7 @@ def batches(rows: int, single: bool = False) -> list[tuple[slice, int]]:
     return found
 
 
-class Pieces(NamedTuple):
+class BatchPieces(NamedTuple):
     """A problem's functions for many rows, and where its candidates lie."""
 
     values: Callable[[Any, Any], tuple[Any, Any, Any]]
@@ -185,7 +185,7 @@ class Pieces(NamedTuple):
         return jnp.concatenate(in_order(floor - inside[inverse.low], inside[inverse.high] - ceiling, h))
 
 
-def make_pieces(problem: Problem, candidates: Candidates) -> Pieces:
+def make_pieces(problem: Problem, candidates: Candidates) -> BatchPieces:
     """Fresh functions for one set of candidates."""
     pieces = lagrangian_pieces(problem, candidates)
     values = jax.vmap(
@@ -194,11 +194,11 @@ def make_pieces(problem: Problem, candidates: Candidates) -> Pieces:
         out_axes=-1,
     )
     floor, ceiling = problem.lower[candidates.lower][:, None], problem.upper[candidates.upper][:, None]
-    return Pieces(values, lambda x: (floor, ceiling), free_variables(problem), candidates)
+    return BatchPieces(values, lambda x: (floor, ceiling), free_variables(problem), candidates)
 
 
 def take_step(
-    pieces: Pieces,
+    pieces: BatchPieces,
     inverse: DenseInverse,
     x: Any,
     mean: Any,

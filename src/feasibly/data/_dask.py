@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from feasibly.data import _worker
-from feasibly.data.engines import Answered, Arrays, Engine, EngineError, Task, handling_ctrl_c
+from feasibly.data.engines import Answered, Arrays, Engine, EngineError, RowBlock, handling_ctrl_c
 from feasibly.problem.errors import MissingExtraError
 
 try:
@@ -79,11 +79,11 @@ class _Workers:
     def jobs(self) -> int:
         return max(1, sum(self._client.nthreads().values()))
 
-    def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
+    def run(self, tasks: Iterable[RowBlock], window: int | None = None) -> Iterator[Answered]:
         window = window or 2 * self.jobs
         fresh = iter(tasks)
         name = f"feasibly-{uuid.uuid4().hex}"
-        running: dict[Any, Task] = {}
+        running: dict[Any, RowBlock] = {}
         results = distributed.as_completed(loop=self._client.loop)
 
         def submit() -> None:

@@ -21,7 +21,7 @@ import loky
 from loky.backend import get_context
 
 from feasibly.data import _worker
-from feasibly.data.engines import RETRIES, Answered, Engine, EngineError, Task
+from feasibly.data.engines import RETRIES, Answered, Engine, EngineError, RowBlock
 
 _DEATHS_AT_START = 3
 """Deaths a worker, with no block ever answered, after which something is wrong with all of them."""
@@ -53,20 +53,20 @@ class _Process:
         self, prepare: Callable[..., _worker.Work], arguments: tuple[Any, ...], environment: dict[str, str]
     ) -> None:
         self.connection, theirs = Pipe()
-        self.task: Task | None = None
+        self.task: RowBlock | None = None
         self.process: Any = get_context("loky").Process(
             target=_worker.serve, args=(theirs, prepare, arguments), env=environment, daemon=True
         )
         self.process.start()
         theirs.close()  # the worker's end is the worker's alone, so that its death is the end of the file
 
-    def give(self, task: Task) -> None:
+    def give(self, task: RowBlock) -> None:
         # Only to a worker that is reading: two sides that both write wait for each other.
         self.task = task
         with suppress(OSError):  # of a dead worker; reading will tell
             self.connection.send(task.x)
 
-    def take(self) -> tuple[Task, Any]:
+    def take(self) -> tuple[RowBlock, Any]:
         """The finished block, or `None` for one whose worker has died."""
         task, self.task = self.task, None
         assert task is not None
@@ -99,8 +99,8 @@ class _Pool:
             worker.stop()
         self._workers = []
 
-    def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
-        fresh, again = iter(tasks), deque[Task]()
+    def run(self, tasks: Iterable[RowBlock], window: int | None = None) -> Iterator[Answered]:
+        fresh, again = iter(tasks), deque[RowBlock]()
         idle = self._workers[: window or self.jobs]
         busy: dict[Connection, _Process] = {}
         deaths: Counter[int] = Counter()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from feasibly.data import _worker
-from feasibly.data.engines import RETRIES, Answered, Arrays, Engine, EngineError, Task
+from feasibly.data.engines import RETRIES, Answered, Arrays, Engine, EngineError, RowBlock
 from feasibly.problem.errors import MissingExtraError
 
 try:
@@ -61,10 +61,10 @@ class _Workers:
     def jobs(self) -> int:
         return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
+    def run(self, tasks: Iterable[RowBlock], window: int | None = None) -> Iterator[Answered]:
         window = window or 2 * self.jobs
         fresh = iter(tasks)
-        running: dict[Any, Task] = {}
+        running: dict[Any, RowBlock] = {}
         try:
             while True:
                 while len(running) < window and (task := next(fresh, None)) is not None:

@@ -28,7 +28,7 @@ from feasibly.data.schema import (
     stored_fields,
     versions_now,
 )
-from feasibly.data.split import VALIDATION, Keys, Split, first_of_each, row_keys, split_rows
+from feasibly.data.split import VALIDATION_SHARE, Keys, Split, first_of_each, row_keys, split_rows
 from feasibly.data.store import Builder
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
@@ -293,7 +293,7 @@ class Dataset:
         """Which rows are not among `keys`, for leaving out what a model was trained on."""
         return ~np.isin(self.keys, np.asarray(keys, dtype="S32"))
 
-    def split(self, labels: int | None = None, *, validation: float = VALIDATION) -> Split:
+    def split(self, labels: int | None = None, *, validation: float = VALIDATION_SHARE) -> Split:
         """Training, validation and test rows by rule.
 
         The first `labels` solved rows (all of them when not given) are what a method sees; `validation` of

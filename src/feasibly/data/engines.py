@@ -35,14 +35,14 @@ class EngineError(FeasiblyError):
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class RowBlock:
     """A block of inputs; `index` names it."""
 
     index: int
     x: NDArray[np.float64]
 
 
-Answered = tuple[Task, Arrays | None]
+Answered = tuple[RowBlock, Arrays | None]
 """A block and its arrays; `None` for one whose worker died each time it was tried."""
 
 
@@ -53,7 +53,7 @@ class Engine(Protocol):
     def jobs(self) -> int:
         """Blocks that are solved at the same time."""
 
-    def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
+    def run(self, tasks: Iterable[RowBlock], window: int | None = None) -> Iterator[Answered]:
         """Solve `tasks`, in any order.
 
         `window` is how many are handed out at once: 1 makes it certain which one killed a worker.
@@ -123,7 +123,7 @@ def _in_process(digest: str, payload: bytes) -> Iterator[Engine]:
     class Here:
         jobs = 1
 
-        def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
+        def run(self, tasks: Iterable[RowBlock], window: int | None = None) -> Iterator[Answered]:
             for task in tasks:
                 yield task, _worker.solve_block(digest, task.x, asked.is_set)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly.data.dataset import Dataset, LabelError, block_rows, store_header
-from feasibly.data.engines import Engine, Task, check_engine, open_engine
+from feasibly.data.engines import Engine, RowBlock, check_engine, open_engine
 from feasibly.data.schema import (
     ANSWER,
     DUALS,
@@ -211,7 +211,7 @@ def _fill(
     with open_engine(engine, payload, jobs=here, address=address) as workers:
         began = time.perf_counter()
         died = []
-        tasks = (Task(i, asked[i * block : (i + 1) * block]) for i in todo)
+        tasks = (RowBlock(i, asked[i * block : (i + 1) * block]) for i in todo)
         for task, arrays in workers.run(tasks):
             if arrays is None:
                 died.append(task)
@@ -233,10 +233,10 @@ def _judged(arrays: Arrays, refused: Mapping[int, Refusal], first: int) -> Array
     return arrays
 
 
-def _row_by_row(workers: Engine, task: Task, sizes: Mapping[str, int]) -> Arrays:
+def _row_by_row(workers: Engine, task: RowBlock, sizes: Mapping[str, int]) -> Arrays:
     """A block that kills its worker, one row at a time: only the rows to blame are lost."""
     found: dict[int, Arrays | None] = {}
-    singles: Iterable[Task] = (Task(i, task.x[i : i + 1]) for i in range(len(task.x)))
+    singles: Iterable[RowBlock] = (RowBlock(i, task.x[i : i + 1]) for i in range(len(task.x)))
     for single, arrays in workers.run(singles, window=1):
         found[single.index] = arrays
     fields = (*ANSWER, *DUALS, OUTCOME)

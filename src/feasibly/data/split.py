@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from feasibly.problem.errors import FeasiblyError
 
-Rows = NDArray[np.int64]
+Places = NDArray[np.int64]
 Keys = NDArray[np.bytes_]
 
-VALIDATION = 0.2
+VALIDATION_SHARE = 0.2
 """The share of the labels that a method may only choose by, not learn from."""
 
 
@@ -21,12 +21,12 @@ VALIDATION = 0.2
 class Split:
     """Positions of rows in a dataset, in order. `train` and `validation` are the labels a method sees."""
 
-    train: Rows
-    validation: Rows
-    test: Rows
+    train: Places
+    validation: Places
+    test: Places
 
     @property
-    def labels(self) -> Rows:
+    def labels(self) -> Places:
         """Every label that a method sees, validation included."""
         return np.sort(np.concatenate([self.train, self.validation]))
 

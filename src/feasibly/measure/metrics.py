@@ -94,10 +94,10 @@ def measure_rows(problem: Problem, x: ArrayLike, y: ArrayLike, reference: ArrayL
 
 def summarise(rows: Rows, tolerance: float = TOLERANCE) -> Metrics:
     """Average `rows`. An answer that is not finite makes its averages NaN rather than vanish from them."""
-    spread = {}
+    percentiles = {}
     for name in ("gap_percent", "max_eq", "mean_eq", "max_ineq", "mean_ineq", "max_bound"):
         values = getattr(rows, name)
-        spread[name] = {
+        percentiles[name] = {
             f"p{q}": float(np.percentile(values, q)) if len(values) else float("nan") for q in PERCENTILES
         }
     with np.errstate(invalid="ignore"):
@@ -112,7 +112,7 @@ def summarise(rows: Rows, tolerance: float = TOLERANCE) -> Metrics:
         mean_ineq=_mean(rows.mean_ineq),
         max_bound=_mean(rows.max_bound),
         share_feasible=share,
-        percentiles=spread,
+        percentiles=percentiles,
     )
 
 

@@ -108,9 +108,9 @@ def fit_ridge(x: Array, y: Array) -> LinearModel:
     at = min(scores, key=scores.__getitem__)
     residuals = left_out(at)
     chosen = float(PENALTIES[at] * len(x))
-    spread = np.sqrt(values**2 + chosen)
-    root = np.ascontiguousarray(right.T / spread)  # as files have it, so that products agree to the last bit
-    loads = (values / spread)[:, None] * rotated * outputs.std
+    scale = np.sqrt(values**2 + chosen)
+    root = np.ascontiguousarray(right.T / scale)  # as files have it, so that products agree to the last bit
+    loads = (values / scale)[:, None] * rotated * outputs.std
     return LinearModel(
         inputs=inputs,
         offset=outputs.mean,

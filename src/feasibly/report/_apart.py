@@ -15,7 +15,7 @@ from typing import Any
 
 from feasibly._files import plain
 from feasibly.data.dataset import Dataset
-from feasibly.report.cells import Plan, Shelf, Step, Training, fail
+from feasibly.report.cells import ComparisonPlan, Shelf, Step, Training, fail
 
 Watch = Callable[[Step], None]
 
@@ -25,7 +25,7 @@ HEARTBEAT = 1.0
 
 def run_apart(
     data: Dataset,
-    plan: Plan,
+    plan: ComparisonPlan,
     queued: list[Training],
     shelf: Shelf,
     keep: bool,
@@ -108,7 +108,7 @@ def _start(job: Mapping[str, Any], training: Training, events: queue.Queue[Any])
     return process
 
 
-def _blame(shelf: Shelf, plan: Plan, training: Training, status: int) -> None:
+def _blame(shelf: Shelf, plan: ComparisonPlan, training: Training, status: int) -> None:
     how = (
         f"was killed by signal {-status}, perhaps for want of memory"
         if status < 0

@@ -24,7 +24,7 @@ def main() -> None:
         os.sched_setaffinity(0, {int(job["core"])})  # before JAX counts the cores it may use
 
     from feasibly.data.dataset import Dataset
-    from feasibly.report.cells import Plan, Shelf, Training, run_training
+    from feasibly.report.cells import ComparisonPlan, Shelf, Training, run_training
 
     told: list[Any] = [0.0, ""]
     out = os.fdopen(os.dup(1), "w")
@@ -39,7 +39,7 @@ def main() -> None:
     training = Training(job["method"], int(job["seed"]), tuple(job["answers"]))
     run_training(
         Dataset.open(job["data"]),
-        Plan(**job["plan"]),
+        ComparisonPlan(**job["plan"]),
         training,
         Shelf(Path(job["folder"])),
         keep_model=bool(job["keep_model"]),

@@ -32,7 +32,7 @@ MEASURES = tuple(name for name in Metrics.__dataclass_fields__ if name not in ("
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """What all cells of a comparison have in common."""
 
     budget: float
@@ -148,7 +148,7 @@ class Shelf:
 
 def run_training(
     data: Dataset,
-    plan: Plan,
+    plan: ComparisonPlan,
     training: Training,
     shelf: Shelf,
     *,
@@ -211,7 +211,12 @@ def _keep(shelf: Shelf, training: Training, proxy: Proxy, keep_model: bool) -> N
 
 
 def fail(
-    shelf: Shelf, plan: Plan, training: Training, answer: str, reason: str, proxy: Proxy | None = None
+    shelf: Shelf,
+    plan: ComparisonPlan,
+    training: Training,
+    answer: str,
+    reason: str,
+    proxy: Proxy | None = None,
 ) -> None:
     """Keep a row that says why there is none."""
     record = None if proxy is None else proxy.record
@@ -242,7 +247,7 @@ def reason_of(error: BaseException) -> str:
     return text if known and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
-def deal(data: Dataset, plan: Plan, seed: int) -> Dataset:
+def deal(data: Dataset, plan: ComparisonPlan, seed: int) -> Dataset:
     """The rows in the order in which a seed sees them: as they are, or dealt anew."""
     if not plan.resample or seed == 0:
         return data

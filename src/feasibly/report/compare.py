@@ -18,7 +18,7 @@ from feasibly.data.dataset import Dataset
 from feasibly.problem.errors import FeasiblyError
 from feasibly.proxy import Proxy
 from feasibly.report._apart import Watch, run_apart
-from feasibly.report.cells import Plan, Shelf, Step, Training, run_training
+from feasibly.report.cells import ComparisonPlan, Shelf, Step, Training, run_training
 from feasibly.report.files import ReportError, read_json, to_json
 from feasibly.report.machine import cores_available, describe_machine
 from feasibly.report.rows import asked_of, key_of, stands_in
@@ -125,7 +125,9 @@ def compare(
     picked = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
     if not picked or min(picked) < 0 or len(set(picked)) < len(picked):
         raise ReportError("seeds must be a positive number of them, or different numbers from 0")
-    plan = Plan(float(budget), int(labels), unlabelled, int(trials), tests, resample, dict(settings or {}))
+    plan = ComparisonPlan(
+        float(budget), int(labels), unlabelled, int(trials), tests, resample, dict(settings or {})
+    )
     _check_plan(plan, data, jobs)
     _check_methods(plan, chosen, jobs, alone=store is None)
     with tempfile.TemporaryDirectory(prefix="feasibly-") as temporary:
@@ -161,7 +163,7 @@ def _names(kind: str, given: Iterable[str] | None, known: Sequence[str]) -> tupl
     return tuple(name for name in known if name in asked)
 
 
-def _check_plan(plan: Plan, data: Dataset, jobs: int | None) -> None:
+def _check_plan(plan: ComparisonPlan, data: Dataset, jobs: int | None) -> None:
     if not plan.budget > 0.0:
         raise ReportError(f"the budget must be a positive number of seconds, not {plan.budget}")
     if data.n_labels <= plan.labels:
@@ -178,7 +180,7 @@ def _check_plan(plan: Plan, data: Dataset, jobs: int | None) -> None:
         )
 
 
-def _check_methods(plan: Plan, chosen: Sequence[str], jobs: int | None, *, alone: bool) -> None:
+def _check_methods(plan: ComparisonPlan, chosen: Sequence[str], jobs: int | None, *, alone: bool) -> None:
     """Refuse what no method can honour; `alone` says that no other methods will be asked for with the same plan."""
     for name, changes in plan.settings.items():
         try:
@@ -204,7 +206,7 @@ def _check_methods(plan: Plan, chosen: Sequence[str], jobs: int | None, *, alone
         )
 
 
-def _open(shelf: Shelf, plan: Plan, data: Dataset) -> dict[str, Any]:
+def _open(shelf: Shelf, plan: ComparisonPlan, data: Dataset) -> dict[str, Any]:
     """The head of a comparison: written once, and checked when cells are added."""
     digest = hashlib.sha256(np.ascontiguousarray(data.keys[data.solved]).tobytes()).hexdigest()[:32]
     tested = data.seconds[data.solved][plan.labels :]
@@ -237,7 +239,12 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _run_here(
-    data: Dataset, plan: Plan, queued: list[Training], shelf: Shelf, keep: bool, progress: Watch | None
+    data: Dataset,
+    plan: ComparisonPlan,
+    queued: list[Training],
+    shelf: Shelf,
+    keep: bool,
+    progress: Watch | None,
 ) -> None:
     for done, training in enumerate(queued):
 

@@ -25,7 +25,7 @@ _FACTOR = "factor"
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ScreeningPlan:
     """Hours times outages.
 
     Attributes:
@@ -58,7 +58,7 @@ class Plan:
         return found.hexdigest()[:32]
 
 
-def make_plan(problem: Problem, profile: Any, outages: str | Sequence[str] = "all") -> Plan:
+def make_plan(problem: Problem, profile: Any, outages: str | Sequence[str] = "all") -> ScreeningPlan:
     """Cross a profile with outages; see `screen` for what both may be.
 
     Raises:
@@ -78,7 +78,7 @@ def make_plan(problem: Problem, profile: Any, outages: str | Sequence[str] = "al
         )
     names = _outages(able, outages)
     places = np.array([-1, *(able[name] for name in names)], dtype=np.int64)
-    return Plan(problem, grid, _hours(problem, profile), (NONE, *names), places)
+    return ScreeningPlan(problem, grid, _hours(problem, profile), (NONE, *names), places)
 
 
 def _outages(able: Mapping[str, int], asked: str | Sequence[str]) -> list[str]:

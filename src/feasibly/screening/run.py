@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.record import AnswerOutcome
-from feasibly.data.engines import Answered, Engine, Task, Work, open_workers
+from feasibly.data.engines import Answered, Engine, RowBlock, Work, open_workers
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
 from feasibly.problem.flows import compute_flows
 from feasibly.proxy import Proxy
-from feasibly.screening.plan import Plan, make_plan
+from feasibly.screening.plan import ScreeningPlan, make_plan
 from feasibly.screening.store import Store
 
 BATCH = 4096
@@ -203,7 +203,7 @@ class _Here:
     def __init__(self, proxy: Proxy, ask: Asking) -> None:
         self._work = functools.partial(answer_block, proxy, ask)
 
-    def run(self, tasks: Iterable[Task], window: int | None = None) -> Iterator[Answered]:
+    def run(self, tasks: Iterable[RowBlock], window: int | None = None) -> Iterator[Answered]:
         for task in tasks:
             yield task, self._work(task.x)
 
@@ -214,14 +214,14 @@ def _open_and_answer(model: str, ask: Asking) -> Work:
 
 
 def _answer(
-    plan: Plan, store: Store, engine: Engine, progress: Callable[[ScreenProgress], None] | None
+    plan: ScreeningPlan, store: Store, engine: Engine, progress: Callable[[ScreenProgress], None] | None
 ) -> None:
     hours, count, block = len(plan.hours), len(plan.names), store.block
     there = store.done
     before = sum(min(block, hours - i * block) for i in np.flatnonzero(there).tolist())
     done, began = before, time.perf_counter()
     missing = (
-        Task(index, plan.rows(index * block, min((index + 1) * block, hours)))
+        RowBlock(index, plan.rows(index * block, min((index + 1) * block, hours)))
         for index in np.flatnonzero(~there).tolist()
     )
     try:

@@ -109,11 +109,11 @@ def _pivot_mds(graph: sparse.csr_array) -> Array:
     square = np.stack(rows, axis=1) ** 2
     centred = -0.5 * (square - square.mean(axis=0) - square.mean(axis=1, keepdims=True) + square.mean())
     _, vectors = np.linalg.eigh(centred.T @ centred)
-    spread = centred @ vectors[:, :-3:-1]
-    spread /= np.maximum(np.abs(spread).max(), 1e-12) / np.sqrt(size)
+    placed = centred @ vectors[:, :-3:-1]
+    placed /= np.maximum(np.abs(placed).max(), 1e-12) / np.sqrt(size)
     # Buses that hang off the same place coincide; a little of their number keeps them apart.
     angle = 2.399963 * np.arange(size)
-    return np.asarray(spread + 0.05 * np.stack([np.cos(angle), np.sin(angle)], axis=1))
+    return np.asarray(placed + 0.05 * np.stack([np.cos(angle), np.sin(angle)], axis=1))
 
 
 def _majorise(graph: sparse.csr_array, start: Array) -> Array:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from feasibly.solve.iteration import Iterate, RowIteration, Step
+from feasibly.solve.iteration import InteriorIterate, RowIteration, Step
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings, StepSettings
 from feasibly.solve.status import AttemptStatus
@@ -47,7 +47,7 @@ class Goal:
 class AttemptEnd:
     """Where an attempt ended, and how."""
 
-    iterate: Iterate
+    iterate: InteriorIterate
     status: AttemptStatus
     iterations: int
     violation: float = 0.0
@@ -68,7 +68,7 @@ class InteriorAttempt:
         goal: Goal,
         settings: SolverSettings,
         x: Array,
-        start: Iterate,
+        start: InteriorIterate,
         step: StepSettings,
         correct_inertia: bool = False,
     ) -> None:
@@ -85,11 +85,11 @@ class InteriorAttempt:
         violation as it was."""
         self._acceptable: AttemptEnd | None = None
         """The last iterate whose errors are below the tolerance while its gap is not, a minimum if there was one."""
-        self._switched_at: Iterate | None = None
+        self._switched_at: InteriorIterate | None = None
         """Where the steps became those of `final_large`."""
 
     def run(self) -> AttemptEnd:
-        """Iterate to the end."""
+        """InteriorIterate to the end."""
         for count in range(self._settings.most_iterations):
             self._count = count
             if self._nearly_optimal and self._passes():

@@ -27,7 +27,7 @@ import casadi
 import numpy as np
 
 from feasibly.problem.point import Point
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
 
@@ -51,7 +51,7 @@ class Newton:
         padding: one where there would be no slack at all: a constraint that always holds takes its place.
     """
 
-    def __init__(self, model: Model, settings: SolverSettings) -> None:
+    def __init__(self, model: NlpModel, settings: SolverSettings) -> None:
         self.model, self.settings = model, settings
         lower, upper = model.lower[model.free], model.upper[model.free]
         self.below, self.above = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
@@ -194,8 +194,9 @@ class Newton:
         y, _, s, z, x = symbols
         _, equality, inequality, gradient = parts[:4]
         lower, upper = (bound[self.model.free.tolist()] for bound in self.model.search_of(x))
-        ni, nl, nu = self.model.n_inequalities, len(self.below), len(self.above)
-        at_lower, at_upper = z[ni : ni + nl, 0], z[ni + nl : ni + nl + nu, 0]
+        ni, n_lower, n_upper = self.model.n_inequalities, len(self.below), len(self.above)
+        ends = np.cumsum([ni, n_lower, n_upper]).tolist()
+        at_lower, at_upper = z[ends[0] : ends[1], 0], z[ends[1] : ends[2], 0]
         below, above = selection(self.below, self.n), selection(self.above, self.n)
         gradient = gradient - casadi.mtimes(below.T, at_lower) + casadi.mtimes(above.T, at_upper)
         limits = casadi.vertcat(
@@ -220,7 +221,7 @@ class Newton:
         )
 
     def cost_of_residuals(self, symbols: Sequence[Any], residuals: Sequence[Any]) -> Any:
-        """`|nu'c + z'(h + s)|`: what the objective gains or loses, to first order, by constraints that do not hold."""
+        """`|nu'g + z'(c + s)|`: what the objective gains or loses, to first order, by constraints that do not hold."""
         _, nu, _, z, _ = symbols
         _, equality, slack_residual = residuals
         return casadi.fabs(casadi.dot(nu, equality) + casadi.dot(z, slack_residual))

@@ -19,7 +19,7 @@ import numpy as np
 from feasibly.problem.point import Point
 from feasibly.solve._newton import Newton
 from feasibly.solve.compiled import Compiled
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
 
@@ -27,7 +27,7 @@ from feasibly.solve.settings import SolverSettings
 class Condensed:
     """For one model whose bounds do not depend on the input; its functions are built once for each width."""
 
-    def __init__(self, model: Model, settings: SolverSettings) -> None:
+    def __init__(self, model: NlpModel, settings: SolverSettings) -> None:
         self.model, self.settings = model, settings
         self._newton = Newton(model, settings)
         self._functions: dict[int, Compiled] = {}

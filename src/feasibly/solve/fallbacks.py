@@ -17,7 +17,7 @@ from feasibly.solve._attempt import AttemptEnd
 from feasibly.solve.feasibility import Feasibility
 from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.ipopt import Ipopt
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.records import Array, AttemptResult
 from feasibly.solve.settings import SolverSettings
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Methods(Protocol):
     """What attempts are made with; each is built when it is first asked for."""
 
-    model: Model
+    model: NlpModel
     settings: SolverSettings
     ipopt: Ipopt
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from feasibly.problem.point import Point
 from feasibly.solve.interior import InteriorPoint
-from feasibly.solve.model import Model, complete
+from feasibly.solve.model import NlpModel, complete
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
 
@@ -22,7 +22,7 @@ from feasibly.solve.settings import SolverSettings
 class Feasibility:
     """Tells rows that have no feasible point from rows that are merely hard."""
 
-    def __init__(self, model: Model, settings: SolverSettings) -> None:
+    def __init__(self, model: NlpModel, settings: SolverSettings) -> None:
         self.model, self.settings = model, settings
         self._relaxed = relax(model, settings.proximal_weight)
         longer = replace(settings, most_iterations=settings.search_iterations)
@@ -49,7 +49,7 @@ class Feasibility:
         return bool(total - end.iterate.gap > s.infeasible_above)
 
 
-def relax(model: Model, proximal_weight: float) -> Model:
+def relax(model: NlpModel, proximal_weight: float) -> NlpModel:
     """The model of `(y, above, below, beyond)`: `equality = above - below`, `inequality <= beyond`.
 
     `proximal_weight` is that of the term towards the first guess.

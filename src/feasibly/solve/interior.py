@@ -17,8 +17,8 @@ from feasibly.problem.point import Point
 from feasibly.solve._attempt import AttemptEnd, Goal, InteriorAttempt
 from feasibly.solve._newton import Newton
 from feasibly.solve.compiled import Compiled
-from feasibly.solve.iteration import Iterate, RowIteration
-from feasibly.solve.model import Model
+from feasibly.solve.iteration import InteriorIterate, RowIteration
+from feasibly.solve.model import NlpModel
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings, StepSettings
 from feasibly.solve.status import AttemptStatus
@@ -64,7 +64,7 @@ class InteriorPoint:
         largest_gap: the duality gap that a solved row may have.
     """
 
-    def __init__(self, model: Model, tolerance: float, settings: SolverSettings) -> None:
+    def __init__(self, model: NlpModel, tolerance: float, settings: SolverSettings) -> None:
         self.model = model
         self.tolerance = tolerance
         self.settings = settings
@@ -72,7 +72,7 @@ class InteriorPoint:
         self.iteration = RowIteration(self._newton)
         self._fixed_gradient = Compiled(model.fixed_gradient)
         self._first_order = Compiled(model.first_order)
-        self.central_points: list[Iterate] = []
+        self.central_points: list[InteriorIterate] = []
         self.barrier, self.largest_gap = settings.final_barrier, np.inf
 
     @property
@@ -94,11 +94,11 @@ class InteriorPoint:
         self.central_points = self._trace_upwards(start) or self._trace_downwards(nominal)
         return bool(self.central_points)
 
-    def _trace_upwards(self, start: Iterate) -> list[Iterate]:
+    def _trace_upwards(self, start: InteriorIterate) -> list[InteriorIterate]:
         """The central points found from the nominal solution with rising barrier parameters, as far as that leads."""
         s = self.settings
-        found: list[Iterate] = []
-        iterate: Iterate | None = start
+        found: list[InteriorIterate] = []
+        iterate: InteriorIterate | None = start
         barrier = s.start_barriers[0]
         while barrier <= s.start_barriers[-1] and iterate is not None:
             iterate = self._central_point(iterate, barrier)
@@ -108,15 +108,15 @@ class InteriorPoint:
             barrier = min([s.barrier_increase * barrier, *larger]) if larger else np.inf
         return found
 
-    def _trace_downwards(self, nominal: Point) -> list[Iterate]:
+    def _trace_downwards(self, nominal: Point) -> list[InteriorIterate]:
         """The same with falling ones: of 70,000 outputs some are at their bounds, and lead nowhere upwards.
 
         It starts well inside of everything, as central as that is, near the nominal solution.
         """
         s = self.settings
-        found: list[Iterate] = []
+        found: list[InteriorIterate] = []
         barrier = s.start_barriers[-1]
-        iterate: Iterate | None = self._centred(self.model.nominal, nominal)
+        iterate: InteriorIterate | None = self._centred(self.model.nominal, nominal)
         while barrier >= s.start_barriers[0] and iterate is not None:
             iterate = self._central_point(iterate, barrier)
             if iterate is not None and barrier in s.start_barriers:
@@ -125,7 +125,7 @@ class InteriorPoint:
             barrier = max([barrier / s.barrier_increase, *smaller]) if smaller else -np.inf
         return found[::-1]
 
-    def _central_point(self, iterate: Iterate, barrier: float) -> Iterate | None:
+    def _central_point(self, iterate: InteriorIterate, barrier: float) -> InteriorIterate | None:
         """The point of the nominal input's central path with this barrier parameter, or `None`."""
         s = self.settings
         for _ in range(s.most_iterations):
@@ -140,7 +140,7 @@ class InteriorPoint:
 
     # ---- starts ----------------------------------------------------------------------------------------
 
-    def push_inside(self, x: Array, start: Point, push: float | None = None) -> Iterate:
+    def push_inside(self, x: Array, start: Point, push: float | None = None) -> InteriorIterate:
         """An interior point near a given one, every slack at least `push` (without: a share of its violation)."""
         model, newton, s = self.model, self._newton, self.settings
         lower, upper = (bound[model.free] for bound in model.search_at(x))
@@ -152,15 +152,15 @@ class InteriorPoint:
             violation = max(np.abs(equality).max(initial=0.0), -slack.min(initial=0.0))
             push = float(np.clip(s.push_share * violation, *s.push_range))
         slack = np.maximum(slack, push)
-        return Iterate(y, nu, slack, np.maximum(z, s.push_complementarity * push / slack))
+        return InteriorIterate(y, nu, slack, np.maximum(z, s.push_complementarity * push / slack))
 
-    def _centred(self, x: Array, point: Point) -> Iterate:
+    def _centred(self, x: Array, point: Point) -> InteriorIterate:
         """An interior point near a given one, well inside of everything, with multipliers that make it central."""
         s = self.settings
         inside = self.push_inside(x, point, s.elastic_push)
-        return Iterate(inside.y, inside.nu, inside.s, s.start_barriers[-1] / inside.s)
+        return InteriorIterate(inside.y, inside.nu, inside.s, s.start_barriers[-1] / inside.s)
 
-    def _start(self, planned: Planned, x: Array) -> Iterate:
+    def _start(self, planned: Planned, x: Array) -> InteriorIterate:
         if planned.start != "guess":
             return self.central_points[0 if planned.start == "near" else -1]
         model = self.model
@@ -203,7 +203,7 @@ class InteriorPoint:
         return self._attempt(x, self.central_points[-1], self.settings.safeguarded, correct_inertia=True)
 
     def _attempt(
-        self, x: Array, start: Iterate, step: StepSettings, correct_inertia: bool = False
+        self, x: Array, start: InteriorIterate, step: StepSettings, correct_inertia: bool = False
     ) -> AttemptEnd:
         goal = Goal(self.tolerance, self.barrier, self.largest_gap, self.large)
         return InteriorAttempt(self.iteration, goal, self.settings, x, start, step, correct_inertia).run()
@@ -216,17 +216,17 @@ class InteriorPoint:
 
     # ---- results ---------------------------------------------------------------------------------------
 
-    def point(self, x: Array, iterate: Iterate) -> Point:
+    def point(self, x: Array, iterate: InteriorIterate) -> Point:
         """An iterate as a point in the problem's own units, multipliers of fixed outputs included."""
         model = self.model
         newton = self._newton
-        ni, nl, nu = model.n_inequalities, len(newton.below), len(newton.above)
+        ni, n_lower, n_upper = model.n_inequalities, len(newton.below), len(newton.above)
         lower, upper = model.bounds_at(x)
         y = lower.copy()
         y[model.free] = np.clip(iterate.y, lower[model.free], upper[model.free])
         low, high = np.zeros(len(y)), np.zeros(len(y))
-        low[model.free[newton.below]] = iterate.z[ni : ni + nl]
-        high[model.free[newton.above]] = iterate.z[ni + nl : ni + nl + nu]
+        low[model.free[newton.below]] = iterate.z[ni : ni + n_lower]
+        high[model.free[newton.above]] = iterate.z[ni + n_lower : ni + n_lower + n_upper]
         pinned = lower >= upper
         if pinned.any():
             gradient = np.zeros(len(y))

@@ -10,7 +10,7 @@ import casadi
 import numpy as np
 
 from feasibly.problem.point import Point
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.optimality import OptimalityTest
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.ranges import Ranges
@@ -41,7 +41,7 @@ _QUIET = {"print_time": False, "show_eval_warnings": False, "error_on_fail": Fal
 class Ipopt:
     """IPOPT on one model, one instance of it for each kind of start, made when first used."""
 
-    def __init__(self, model: Model, options: SolverOptions, settings: SolverSettings) -> None:
+    def __init__(self, model: NlpModel, options: SolverOptions, settings: SolverSettings) -> None:
         self.model = model
         self.options = options
         self.settings = settings

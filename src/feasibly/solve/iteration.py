@@ -14,7 +14,7 @@ from feasibly.solve.settings import StepSettings
 
 
 @dataclass(frozen=True, eq=False)
-class Iterate:
+class InteriorIterate:
     """A primal-dual point in scaled units: free outputs, equality multipliers, slacks, their multipliers.
 
     Slacks and their multipliers are positive.
@@ -34,7 +34,7 @@ class Iterate:
 class Step(NamedTuple):
     """What one iteration says of the iterate it began at, and where it leads."""
 
-    following: Iterate
+    following: InteriorIterate
     info: Array
     """As `_newton.ROW_INFO` names it."""
     matrix: Array
@@ -77,15 +77,15 @@ class RowIteration:
         self._inertia = casadi.Linsol("inertia", "ldl", self._pattern)
 
     def step(
-        self, iterate: Iterate, x: Array, barrier: float, step: StepSettings, shift: float = 0.0
+        self, iterate: InteriorIterate, x: Array, barrier: float, step: StepSettings, shift: float = 0.0
     ) -> Step:
         """One iteration with the Hessian shifted by `shift`."""
         *moved, info, matrix = self._step(
             iterate.y, iterate.nu, iterate.s, iterate.z, x, step.parameters(barrier, shift)
         )
-        return Step(Iterate(*moved), info, matrix)
+        return Step(InteriorIterate(*moved), info, matrix)
 
-    def errors(self, iterate: Iterate, x: Array) -> Array:
+    def errors(self, iterate: InteriorIterate, x: Array) -> Array:
         """The scaled errors and the cost of residuals alone: a fraction of an iteration."""
         (found,) = self._errors(iterate.y, iterate.nu, iterate.s, iterate.z, x)
         return found

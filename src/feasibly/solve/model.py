@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @record("solver-model", stored={"unscaled_first_order": "thin", "unscaled_second_order": "wide"})
 @dataclass(frozen=True, eq=False)
-class Model:
+class NlpModel:
     """A problem without Python functions.
 
     Attributes:
@@ -158,7 +158,7 @@ class Model:
             gradient if alive is None else alive * gradient,
         ]
 
-    def keeping(self, kept: np.ndarray) -> Model:
+    def keeping(self, kept: np.ndarray) -> NlpModel:
         """The same with some of the inequalities alone, in this order."""
         sizes = len(self.lower), len(self.places), len(self.nominal), 1, self.n_equalities
         names = ("y", "copies", "x", "weight", "nu")
@@ -229,24 +229,24 @@ class Model:
         """A factor an inequality."""
         return self.scale[1 + self.n_equalities :]
 
-    def flat(self) -> Model:
+    def flat(self) -> NlpModel:
         """The same with bytes for its functions, as records have them; `revived` is the way back."""
         return self._with_functions(lambda made: np.frombuffer(made.serialize().encode("latin-1"), np.uint8))
 
-    def revived(self) -> Model:
+    def revived(self) -> NlpModel:
         """The model that `flat` flattened, bit for bit."""
         return self._with_functions(
             lambda kept: casadi.Function.deserialize(kept.tobytes().decode("latin-1"))
         )
 
-    def _with_functions(self, change: Callable[[Any], Any]) -> Model:
+    def _with_functions(self, change: Callable[[Any], Any]) -> NlpModel:
         names = ("values", "unscaled_first_order", "unscaled_second_order", "bounds")
         found = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: change(each) for name, each in found.items() if each is not None}
         return replace(self, **changed)
 
 
-def build_model(problem: Problem, settings: SolverSettings = DEFAULT) -> Model:
+def build_model(problem: Problem, settings: SolverSettings = DEFAULT) -> NlpModel:
     """Translate a problem, differentiate it, and scale it by its gradients at the start.
 
     Raises:
@@ -285,7 +285,7 @@ def complete(
     n_equalities: int,
     n_inequalities: int,
     bounds: Any = None,
-) -> Model:
+) -> NlpModel:
     """The model of a `values` function, differentiated; nothing is scaled."""
     n = len(lower)
     y, x, copies = (
@@ -308,7 +308,7 @@ def complete(
     curvature = casadi.mtimes(casadi.mtimes(gathered.T, curvature), gathered)
     inputs = [y, copies, x, weight, nu, z]
     thin = [objective, rows, casadi.densify(casadi.mtimes(gathered.T, gradient))]
-    return Model(
+    return NlpModel(
         values=values,
         unscaled_first_order=casadi.Function("unscaled_first_order", inputs, thin),
         unscaled_second_order=casadi.Function(
@@ -339,7 +339,7 @@ def _weighted(matrix: Any, rows: Any, columns: Any) -> Any:
     return type(matrix)(pattern, entries)
 
 
-def _scale_of(model: Model, most: float) -> Array:
+def _scale_of(model: NlpModel, most: float) -> Array:
     """What brings the largest entry of each gradient at the start down to `most`; objective first."""
     start, free = model.start, model.free
     nothing = np.zeros(model.n_equalities), np.zeros(model.n_inequalities)

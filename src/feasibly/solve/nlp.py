@@ -22,7 +22,7 @@ from feasibly.solve.fallbacks import RowAttempts
 from feasibly.solve.feasibility import Feasibility
 from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.ipopt import Ipopt
-from feasibly.solve.model import Model, build_model
+from feasibly.solve.model import NlpModel, build_model
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.records import Array, AttemptResult, Solution, SolverOptions
 from feasibly.solve.sensitivity import Differentiator, Sensitivity, check_directions
@@ -63,7 +63,7 @@ class Solver:
 
     def __init__(
         self,
-        model: Model,
+        model: NlpModel,
         options: SolverOptions,
         nominal: Solution | None = None,
         settings: SolverSettings = DEFAULT,
@@ -225,7 +225,7 @@ class Solver:
         compiles it."""
         return self.lanes()
 
-    def lanes(self, model: Model | None = None) -> BatchSolver | None:
+    def lanes(self, model: NlpModel | None = None) -> BatchSolver | None:
         """The same anew, for a model that keeps some of the inequalities alone."""
         if not self._centred or len(self.model.free) > self.settings.most_free:
             return None

@@ -7,7 +7,7 @@ import numpy as np
 from feasibly.problem.point import Point
 from feasibly.solve._newton import Newton
 from feasibly.solve.compiled import Compiled
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
 
@@ -15,7 +15,7 @@ from feasibly.solve.settings import SolverSettings
 class OptimalityTest:
     """The first-order conditions of one model, in scaled units."""
 
-    def __init__(self, model: Model, settings: SolverSettings) -> None:
+    def __init__(self, model: NlpModel, settings: SolverSettings) -> None:
         self._model, self._settings, self._newton = model, settings, Newton(model, settings)
         self._errors = Compiled(self._newton.errors())
         self._first_order = Compiled(model.first_order)

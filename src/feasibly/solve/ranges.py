@@ -11,7 +11,7 @@ from typing import Any
 import casadi
 import numpy as np
 
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.records import Array
 
 
@@ -22,7 +22,7 @@ class Ranges:
         nlp: `(y, x) -> (objective, rows)`: equalities, inequalities that were left alone, joined ones.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: NlpModel) -> None:
         y, x = casadi.SX.sym("y", len(model.lower)), casadi.SX.sym("x", len(model.nominal))
         self._model = model
         objective, rows = model.nlp(y, x)

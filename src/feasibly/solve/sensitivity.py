@@ -21,7 +21,7 @@ from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Point
 from feasibly.solve.compiled import Compiled
 from feasibly.solve.condensed import Condensed
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
 
@@ -45,7 +45,7 @@ class Sensitivity:
 class Differentiator:
     """Sensitivities of one model; its functions and their patterns are built once. Made by `Solver.sensitivity`."""
 
-    def __init__(self, model: Model, settings: SolverSettings) -> None:
+    def __init__(self, model: NlpModel, settings: SolverSettings) -> None:
         self.model, self.settings = model, settings
         y, x = casadi.SX.sym("y", len(model.lower)), casadi.SX.sym("x", len(model.nominal))
         nu, z = casadi.SX.sym("nu", model.n_equalities), casadi.SX.sym("z", model.n_inequalities)

@@ -11,7 +11,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from feasibly.solve.compiled import Compiled
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.records import Array
 
 Triplets = tuple[NDArray[np.int64], NDArray[np.int64], Array]
@@ -19,7 +19,7 @@ Triplets = tuple[NDArray[np.int64], NDArray[np.int64], Array]
 
 
 def sparse_derivatives(
-    model: Model, x: Array, y: Array, equality: Array, inequality: Array
+    model: NlpModel, x: Array, y: Array, equality: Array, inequality: Array
 ) -> tuple[Any, Any, Any]:
     """The Hessian of the Lagrangian and the Jacobians of equalities and inequalities, over all outputs.
 
@@ -50,7 +50,7 @@ def sparse_derivatives(
 
 
 def switched_derivatives(
-    model: Model,
+    model: NlpModel,
     x: Array,
     y: Array,
     equality: Array,
@@ -120,7 +120,7 @@ def _apart(touched: Any) -> list[list[int]]:
 
 
 def input_derivatives(
-    model: Model, x: Array, y: Array, equality: Array, inequality: Array
+    model: NlpModel, x: Array, y: Array, equality: Array, inequality: Array
 ) -> tuple[Any, Any, Any]:
     """How the Lagrangian's gradient (over the free outputs), equalities and inequalities move with the input.
 

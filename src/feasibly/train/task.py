@@ -18,7 +18,7 @@ from feasibly.problem.sampling import sample
 
 Array = NDArray[np.float64]
 
-VALIDATION = 0.2
+VALIDATION_PER_TRAINING = 0.2
 """Validation rows for every training row, as in the paper; both come out of the labels."""
 
 UNLABELLED = 4
@@ -64,7 +64,7 @@ class Task:
         y: ArrayLike,
         *,
         unlabelled: ArrayLike | int | None = None,
-        validation: float = VALIDATION,
+        validation: float = VALIDATION_PER_TRAINING,
         seed: int = 0,
         solved: Labels | None = None,
     ) -> Task:

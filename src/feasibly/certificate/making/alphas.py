@@ -23,7 +23,7 @@ from feasibly.problem.core import Problem
 from feasibly.promise import AlphaReport, Spread
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +39,18 @@ class Variance:
         fresh: the same on the unlabelled inputs.
     """
 
-    rows: Rows
+    rows: Places
     spread: Spread
     mpv: Array
     source: str
     gap: Spread | None = None
     fresh: Spread | None = None
 
-    def _among(self, rows: Rows) -> Rows:
+    def _among(self, rows: Places) -> Places:
         """Where its rows stand in `rows`."""
         return np.flatnonzero(np.isin(rows, self.rows))[-len(self.rows) :]
 
-    def alpha(self, scored: Scored, truth: Array, rows: Rows, **testing: Any) -> AlphaReport | None:
+    def alpha(self, scored: Scored, truth: Array, rows: Places, **testing: Any) -> AlphaReport | None:
         """Whether alpha x MPV covers the variance of an answer's errors; `None` where most rows got no answer.
 
         `scored` and `truth` are of `rows`; `testing` is handed to `measure_alpha`.
@@ -67,7 +67,7 @@ class Variance:
         return replace(report, alpha_paper=paper, paper=None if paper is None else paper * report.mpv)
 
     def metric_alpha(
-        self, made: Container[str], scored: Scored, fresh: Scored, rows: Rows, **testing: Any
+        self, made: Container[str], scored: Scored, fresh: Scored, rows: Places, **testing: Any
     ) -> dict[str, AlphaReport]:
         """The same for each metric in `made`: a metric is its own error, and its label is zero."""
         found = {}
@@ -88,7 +88,7 @@ def find_variance(
     problem: Problem,
     model: Model,
     x: Array,
-    rows: Rows,
+    rows: Places,
     inputs: Array,
     draws: int,
     seed: int,

@@ -129,7 +129,7 @@ LARGE_FOLLOWING = FOLLOWING | {
 
 
 @dataclass(frozen=True)
-class Plan:
+class AttemptPlan:
     """What rows begin with, and the table of what follows.
 
     Attributes:
@@ -148,4 +148,4 @@ class Plan:
         return self.following.get((attempt, status)) or self.following.get((attempt, STALLED))
 
 
-PLAN, LARGE_PLAN = Plan(), Plan(following=LARGE_FOLLOWING)
+PLAN, LARGE_PLAN = AttemptPlan(), AttemptPlan(following=LARGE_FOLLOWING)

@@ -18,7 +18,7 @@ from feasibly.solve.lanes.monitor import LaneRules
 from feasibly.solve.lanes.run import LaneRun
 from feasibly.solve.lanes.starts import LaneStarts
 from feasibly.solve.lanes.tangents import Tangents
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.records import Array
 from feasibly.solve.settings import StepSettings
 from feasibly.solve.status import RowStatus
@@ -55,8 +55,8 @@ class BatchResult:
 class BatchSolver:
     """One problem's rows, as `InteriorPoint` solves them and further, a lane each; one thread at a time.
 
-    `model` may keep some of the inequalities alone (`Model.keeping`): a grid has thousands that no row ever comes near,
-    and they take half of the time. Whoever leaves some out looks at all of them in the end.
+    `model` may keep some of the inequalities alone (`NlpModel.keeping`): a grid has thousands that no row ever comes
+    near, and they take half of the time. Whoever leaves some out looks at all of them in the end.
 
     Attributes:
         settings: numbers of the method.
@@ -70,7 +70,7 @@ class BatchSolver:
 
     most_bytes = 200_000_000
 
-    def __init__(self, interior: InteriorPoint, nominal: Point, model: Model | None = None) -> None:
+    def __init__(self, interior: InteriorPoint, nominal: Point, model: NlpModel | None = None) -> None:
         self._interior, self._whole, self.settings = interior, interior.model, interior.settings
         self._model = model = self._whole if model is None else model
         self._kept = np.arange(self._whole.n_inequalities) if model.kept is None else model.kept

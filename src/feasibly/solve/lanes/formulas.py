@@ -112,14 +112,14 @@ class Formulas:
     def _residuals(self, build: ProgramBuilder) -> Column:
         """The limits `c(y)`, which are returned, and the residuals of slacks, equalities and gradient."""
         newton, ne, ni = self._newton, self._model.n_equalities, self._model.n_inequalities
-        slacks, nl, nu = newton.n_slacks, len(newton.below), len(newton.above)
+        slacks, n_lower, n_upper = newton.n_slacks, len(newton.below), len(newton.above)
         y, _, s, z, a, b, t = self._iterate(build)
         (proximal,) = self._parameters(build, "proximal weight")
         c, h, low, high = (build.block(name) for name in ("c", "h", "low", "high"))
         limits = build.block("limits", slacks)
         build.copy(h, limits[:ni])
-        build.sub(low[newton.below], y[newton.below], limits[ni : ni + nl])
-        build.sub(y[newton.above], high[newton.above], limits[ni + nl : ni + nl + nu])
+        build.sub(low[newton.below], y[newton.below], limits[ni : ni + n_lower])
+        build.sub(y[newton.above], high[newton.above], limits[ni + n_lower : ni + n_lower + n_upper])
         build.copy(np.broadcast_to(build.constant(-1.0), newton.padding), limits[slacks - newton.padding :])
         slack_residual = build.add(limits, s, build.block("slack residual", slacks))
         equality_residual = build.copy(c, build.block("equality residual", ne))
@@ -129,8 +129,8 @@ class Formulas:
         gradient = build.copy(build.block("gradient"), build.block("full gradient", newton.n))
         away = build.sub(y, build.block("first guess"))
         build.accumulate(gradient, proximal, away)
-        build.sub(gradient[newton.below], z[ni : ni + nl], gradient[newton.below])
-        build.add(gradient[newton.above], z[ni + nl : ni + nl + nu], gradient[newton.above])
+        build.sub(gradient[newton.below], z[ni : ni + n_lower], gradient[newton.below])
+        build.add(gradient[newton.above], z[ni + n_lower : ni + n_lower + n_upper], gradient[newton.above])
         return limits
 
     def _complementarity(self, build: ProgramBuilder) -> tuple[Column, Column]:

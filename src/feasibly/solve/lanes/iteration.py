@@ -10,7 +10,7 @@ from feasibly.solve.lanes.formulas import INFO, ITERATE, PARAMETERS, Formulas
 from feasibly.solve.lanes.kernels import WIDTHS, workspace
 from feasibly.solve.lanes.program import Layout
 from feasibly.solve.lanes.shared import SharedPrograms
-from feasibly.solve.model import Model
+from feasibly.solve.model import NlpModel
 from feasibly.solve.settings import SolverSettings
 
 _CACHE = 1_500_000
@@ -36,7 +36,7 @@ class LaneIteration:
         UnsupportedError: the problem has an operation that lanes do not know.
     """
 
-    def __init__(self, model: Model, settings: SolverSettings) -> None:
+    def __init__(self, model: NlpModel, settings: SolverSettings) -> None:
         self.model = model
         self.newton = newton = Newton(model, settings)
         ne, ni = model.n_equalities, model.n_inequalities
