@@ -22,7 +22,7 @@ from feasibly.answer.response import first_order_response
 from feasibly.answer.settings import Settings
 from feasibly.answer.step import has_converged
 from feasibly.model.belief import Covariance
-from feasibly.model.response import Law
+from feasibly.model.response import SolutionMap
 from feasibly.precision import double
 from feasibly.problem.duals import stationarity
 from tests.proxies import trained, unseen
@@ -184,8 +184,8 @@ def test_the_first_order_response_is_one_step_from_the_centre(name):
     x, _, _ = unseen(proxy, data, 10)
     driver = proxy.ladder.driver
     operator, c = driver.operator(0), driver.calibration
-    law = Law(first_order_response(proxy.problem, operator), c.max_changes)
-    answer, settled = law.respond(x)
+    solution_map = SolutionMap(first_order_response(proxy.problem, operator), c.max_changes)
+    answer, settled = solution_map.respond(x)
     centre = operator.centre
     start = driver.start(x, np.tile(centre.y, (len(x), 1)))
     start = start._replace(
@@ -213,7 +213,7 @@ def test_the_first_order_response_is_the_derivative_of_solved_instances():
         invert_belief(driver.covariance, free_variables(problem), SETTINGS.belief_floor), weightless.weight,
         weightless.radius, SETTINGS,
     )  # fmt: skip
-    law = Law(first_order_response(problem, operator), driver.calibration.max_changes)
+    solution_map = SolutionMap(first_order_response(problem, operator), driver.calibration.max_changes)
     solver = Solver.build(problem)
     checked = 0
     for i in range(problem.n_inputs):
@@ -222,7 +222,7 @@ def test_the_first_order_response_is_the_derivative_of_solved_instances():
         ends[0][i] -= h
         ends[1][i] += h
         solved = [solver.solve(end) for end in ends]
-        answers, settled = law.respond(np.array(ends))
+        answers, settled = solution_map.respond(np.array(ends))
         if not (settled.all() and all(one.outcome.ok for one in solved)):
             continue
         costs = problem.objectives(np.array(ends), answers)

@@ -71,7 +71,7 @@ def test_a_softer_problem_is_prepared_for_a_model_that_says_so():
     proxy, data = trained("grid6")
     changed = having(proxy, complementarity=ComplementaritySettings(soft=0.1))
     soft, hard = changed.ladder.driver.operator(0).inverse.pivoted
-    assert (float(soft.softness), float(hard.softness)) == (0.1, 1e-10)
+    assert (float(soft.regularisation), float(hard.regularisation)) == (0.1, 1e-10)
     assert changed.predict(data.x[:4], answer="conditioned").ok.all()
 
 

@@ -93,9 +93,9 @@ def test_a_row_gets_the_same_answer_alone_and_among_others():
 
 def test_the_response_is_the_derivative_of_the_optimum_and_survives_saving(tmp_path):
     driver, labels = sparse_driver("grid6")
-    law = sparse_response(driver.rowwise, driver.operator(0))
+    solution_map = sparse_response(driver.rowwise, driver.operator(0))
     proxy, _ = trained("grid6")
-    kind = fit_sparse_response(law, labels.x, labels.y)
+    kind = fit_sparse_response(solution_map, labels.x, labels.y)
     made = fb.Proxy(
         proxy.problem, kind, proxy.record, keys=proxy.keys, calibration=driver.calibration, box=proxy.box
     )

@@ -125,8 +125,8 @@ def test_a_model_without_a_posterior_says_so():
         next(iter(Fixed().draws(np.zeros((1, 1)), 1, 0)))
 
 
-class HalfKnownLaw:
-    """A law that is off by a constant, and found for the first rows of a batch alone."""
+class HalfKnownMap:
+    """A solution map that is off by a constant, and found for the first rows of a batch alone."""
 
     def __init__(self, found):
         self.found = found
@@ -143,8 +143,8 @@ SLOPE = np.random.default_rng(3).standard_normal((4, 3))
 
 def test_a_law_is_corrected_on_the_rows_where_it_was_found():
     x = np.random.default_rng(0).standard_normal((60, 4))
-    model = fit_response(HalfKnownLaw(50), x, x @ SLOPE)
+    model = fit_response(HalfKnownMap(50), x, x @ SLOPE)
     assert model.correction.rows == 50
-    model = dataclasses.replace(model, law=HalfKnownLaw(60))
+    model = dataclasses.replace(model, solution_map=HalfKnownMap(60))
     assert np.allclose(model.predict(x).mean, x @ SLOPE, atol=1e-6)
-    assert fit_response(HalfKnownLaw(20), x, x @ SLOPE).correction.rows == 60  # too few to go by
+    assert fit_response(HalfKnownMap(20), x, x @ SLOPE).correction.rows == 60  # too few to go by

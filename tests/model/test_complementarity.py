@@ -21,7 +21,7 @@ def reference(matrix, q):
     )
 
 
-def run(matrix, base, q, flips):
+def run(matrix, base, q, max_changes):
     with double():
         size, rows = q.shape
         found = solve(
@@ -29,7 +29,7 @@ def run(matrix, base, q, flips):
             jnp.asarray(q),
             jnp.zeros((size, rows)),
             jnp.zeros((size, rows), bool),
-            flips,
+            max_changes,
             (40, 40),
         )
     return [np.asarray(part) for part in found]
@@ -63,9 +63,9 @@ def test_rows_that_say_the_same_twice_do_no_harm():
     assert slack.min() > -1e-6
 
 
-@pytest.mark.parametrize("flips", [1, 2])
-def test_says_so_when_more_rows_differ_than_it_may_look_at(flips):
+@pytest.mark.parametrize("max_changes", [1, 2])
+def test_says_so_when_more_rows_differ_than_it_may_look_at(max_changes):
     matrix = np.eye(6)
-    lam, _, settled = run(matrix, np.zeros(6, dtype=bool), np.ones((6, 1)), flips)
+    lam, _, settled = run(matrix, np.zeros(6, dtype=bool), np.ones((6, 1)), max_changes)
     assert not settled.any()
     assert np.all(lam >= 0.0)

@@ -18,17 +18,19 @@ def problems(size, rows, seed=0):
     return matrix, usual > 0.3, q
 
 
-@pytest.mark.parametrize(("size", "flips"), [(6, 6), (17, 16), (40, 40)])
-def test_multipliers_are_those_of_the_usual_way_and_solve_the_problem(size, flips):
+@pytest.mark.parametrize(("size", "max_changes"), [(6, 6), (17, 16), (40, 40)])
+def test_multipliers_are_those_of_the_usual_way_and_solve_the_problem(size, max_changes):
     matrix, base, q = problems(size, 200)
     with double():
         pivoted = pivot(matrix, base)
         nothing, active = np.zeros_like(q), np.repeat(base[:, None], q.shape[1], axis=1)
         lam, sets, settled = (
             np.asarray(part)
-            for part in jax.jit(solve_wide, static_argnums=4)(pivoted, q, nothing, active, flips, (40, 40))
+            for part in jax.jit(solve_wide, static_argnums=4)(
+                pivoted, q, nothing, active, max_changes, (40, 40)
+            )
         )
-        usual = np.asarray(solve(pivoted, q, nothing, active, flips, (40, 40))[0])
+        usual = np.asarray(solve(pivoted, q, nothing, active, max_changes, (40, 40))[0])
     assert settled.mean() > 0.95
     assert np.allclose(lam[:, settled], usual[:, settled], atol=1e-8)
     slack = matrix @ lam - q
@@ -63,7 +65,7 @@ def test_rows_with_more_differences_than_there_is_room_for_are_not_said_to_have_
 
 def test_rows_whose_signs_are_wrong_in_more_places_than_fit_settle_where_the_answer_fits():
     rng = np.random.default_rng(3)
-    size, rows, flips = 40, 60, 8
+    size, rows, max_changes = 40, 60, 8
     along = rng.uniform(0.8, 1.2, size)
     matrix = 20.0 * np.outer(along, along) + np.eye(size)  # one constraint met relieves most of the others
     q = rng.uniform(0.05, 1.0, (size, rows))
@@ -72,8 +74,8 @@ def test_rows_whose_signs_are_wrong_in_more_places_than_fit_settle_where_the_ans
     with double():
         pivoted = pivot(matrix, np.zeros(size, dtype=bool))
         run = jax.jit(solve_wide, static_argnums=4)
-        lam, sets, settled = run(pivoted, q, np.zeros_like(q), nothing, flips, (20, 20))
+        lam, sets, settled = run(pivoted, q, np.zeros_like(q), nothing, max_changes, (20, 20))
     assert np.asarray(settled).mean() > 0.9
-    assert np.asarray(sets).sum(axis=0).max() <= flips
+    assert np.asarray(sets).sum(axis=0).max() <= max_changes
     slack = (matrix @ np.asarray(lam) - q)[:, np.asarray(settled)]
     assert slack.min() > -1e-6

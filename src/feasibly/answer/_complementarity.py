@@ -19,7 +19,7 @@ def solve_plainly(
     pivoted: tuple[Pivoted, Pivoted],
     q: Any,
     previous: Any,
-    flips: int,
+    max_changes: int,
     rounds: tuple[int, int],
     settings: ComplementaritySettings = DEFAULT,
 ) -> tuple[Any, Any]:
@@ -29,8 +29,8 @@ def solve_plainly(
     """
     soft, hard = pivoted
     usual = jnp.zeros_like(q)
-    roughly, found, _ = _settle(soft, q, previous, usual, flips, rounds[0], settings)
-    exactly, _, settled = _settle(hard, q, previous, found, flips, rounds[1], settings)
+    roughly, found, _ = _settle(soft, q, previous, usual, max_changes, rounds[0], settings)
+    exactly, _, settled = _settle(hard, q, previous, found, max_changes, rounds[1], settings)
     return jnp.where(settled[:, None], exactly, roughly), settled
 
 
@@ -39,16 +39,21 @@ def _settle(
     q: Any,
     previous: Any,
     flipped: Any,
-    flips: int,
+    max_changes: int,
     rounds: int,
     settings: ComplementaritySettings,
 ) -> tuple[Any, Any, Any]:
     """Sets are numbers, 1 for a member: some runtimes know little of what can be done with booleans."""
-    scale, softness, offset, matrix = pivoted.scale, pivoted.softness, pivoted.offset, pivoted.matrix
+    scale, regularisation, offset, matrix = (
+        pivoted.scale,
+        pivoted.regularisation,
+        pivoted.offset,
+        pivoted.matrix,
+    )
     base = pivoted.base.astype(float)
     size = len(scale)
-    most = min(flips, size)
-    start = (q * scale + softness * previous / scale) @ offset.T
+    most = min(max_changes, size)
+    start = (q * scale + regularisation * previous / scale) @ offset.T
     tolerance = settings.rounding * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
     places = jnp.arange(1.0, size + 1.0)
 

@@ -21,7 +21,7 @@ from feasibly.model.deterministic import Network
 from feasibly.model.kernel import Kernel, KernelModel
 from feasibly.model.linear import LinearModel
 from feasibly.model.posterior import BayesianNetwork
-from feasibly.model.response import Law, ResponseModel
+from feasibly.model.response import ResponseModel, SolutionMap
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap
 from feasibly.problem.errors import FeasiblyError
@@ -103,15 +103,15 @@ def _response(model: ResponseModel, *, frozen: bool = False) -> Function:
     varying = np.flatnonzero(model.varying)
 
     def mean(x: Any) -> Any:
-        answer = _respond(model.law, x, frozen)
+        answer = _respond(model.solution_map, x, frozen)
         return answer + correction(jnp.concatenate([x, answer[:, varying]], axis=1))
 
     return mean
 
 
-def _respond(law: Law, x: Any, frozen: bool) -> Any:
-    """The law's answer: first in a hurry, then with patience where that did not do, as `Law.respond` has it."""
-    a = jax.tree.map(np.asarray, law.arrays)
+def _respond(solution_map: SolutionMap, x: Any, frozen: bool) -> Any:
+    """The map's answer: first in a hurry, then with patience where that did not do, as `SolutionMap.respond` has it."""
+    a = jax.tree.map(np.asarray, solution_map.arrays)
     dx = x - a.x0
     answer = a.y0 + a.drift + dx @ a.slope.T
     if not len(a.q0):
@@ -119,13 +119,21 @@ def _respond(law: Law, x: Any, frozen: bool) -> Any:
     q = a.q0 + dx @ a.q_slope.T
     lam = jnp.zeros_like(q) + a.lam0
     previous, done = lam, jnp.zeros_like(q[:, 0]) > 0.0
-    for rounds in law.rounds:
+    for rounds in solution_map.rounds:
         if frozen:
-            found, settled = solve_plainly(a.pivoted, q, previous, law.flips, rounds, law.settings)
+            found, settled = solve_plainly(
+                a.pivoted, q, previous, solution_map.max_changes, rounds, solution_map.settings
+            )
         else:
             active = jnp.broadcast_to(a.pivoted[0].base[:, None], q.T.shape)
             turned, _, settled = solve(
-                a.pivoted, q.T, previous.T, active, law.flips, rounds, settings=law.settings
+                a.pivoted,
+                q.T,
+                previous.T,
+                active,
+                solution_map.max_changes,
+                rounds,
+                settings=solution_map.settings,
             )
             found = turned.T
         lam, done = jnp.where((~done & settled)[:, None], found, lam), done | settled

@@ -22,7 +22,7 @@ from feasibly.answer.response import first_order_response
 from feasibly.answer.schedule import SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
 from feasibly.model.belief import Covariance
-from feasibly.model.response import Law
+from feasibly.model.response import SolutionMap
 from feasibly.problem.core import Problem
 from feasibly.problem.point import Duals
 
@@ -49,16 +49,16 @@ def answered_by_itself(
     tell("operator of the first label")
     doubt = Covariance(np.zeros((problem.n_outputs, 0)), np.full(problem.n_outputs, chosen.unsure**2))
     driver = first_driver(problem, labels, _active(problem, labels, chosen.first_touching), doubt, chosen)
-    plain = Law(first_order_response(driver.search, driver.operator(0)), 1, rounds=((0, 0),))
+    plain = SolutionMap(first_order_response(driver.search, driver.operator(0)), 1, rounds=((0, 0),))
     linear = np.concatenate([labels.y, plain.respond(inputs)[0]])
     h = driver.search.inequalities(np.concatenate([labels.x, inputs]), linear)
     watched = find_candidates(driver.search, linear, h, chosen.first_reach, chosen.touching)
     tell("operator with what may become active")
     driver = first_driver(problem, labels, watched, doubt, chosen)
     response = first_order_response(driver.search, driver.operator(0))
-    law = Law.of(response, driver.calibration.max_changes, chosen.complementarity)
+    solution_map = SolutionMap.of(response, driver.calibration.max_changes, chosen.complementarity)
     tell("answers from few labels")
-    found = driver.run(inputs, law.respond(inputs)[0], SHARED_OPTIMAL, until=until)
+    found = driver.run(inputs, solution_map.respond(inputs)[0], SHARED_OPTIMAL, until=until)
     kept = np.flatnonzero(found.converged)
     point = driver.point(inputs[kept], found.iterate.take(kept))
     joined = [

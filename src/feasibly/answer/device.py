@@ -94,7 +94,7 @@ class DeviceProgram:
             predicted, _ = multipliers.mean(arrays[1], x)
             y = jnp.where(fixed, search.lower, mean).T
             lam = jnp.maximum(predicted[:, count:], 0.0).T
-            # A law that knows the same candidates has found out which of them press.
+            # A solution map that knows the same candidates has found out which of them press.
             if active is None or active.shape != lam.shape:
                 active = jnp.broadcast_to(base[:, None], lam.shape)
             return x.T, mean.T, Iterate(y, predicted[:, :count].T, lam, active)

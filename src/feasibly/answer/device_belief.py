@@ -14,8 +14,8 @@ from feasibly.answer.device_operator import dense_there
 from feasibly.model.belief import Model
 from feasibly.model.complementarity_wide import solve_wide
 from feasibly.model.linear import LinearModel
-from feasibly.model.response import Law, LawArrays, ResponseModel
-from feasibly.model.sparse import SparseLaw, SparseResponseModel
+from feasibly.model.response import ResponseModel, SolutionMap, SolutionMapArrays
+from feasibly.model.sparse import SparseResponseModel, SparseSolutionMap
 from feasibly.precision import called_back, double
 
 Array = NDArray[np.float64]
@@ -34,15 +34,23 @@ def mean_on_device(model: Model, solver: Any = solve_wide) -> Mean:
     if isinstance(model, LinearModel):
         return Mean(lambda arrays, x: (_linear(arrays, x), None), _line(model))
     if isinstance(model, ResponseModel):
-        law, varying = model.law, np.flatnonzero(model.varying)
+        solution_map, varying = model.solution_map, np.flatnonzero(model.varying)
 
         def mean(arrays: Any, x: Any) -> tuple[Any, Any]:
-            answer, active = _respond(arrays[0], law, x, solver)
+            answer, active = _respond(arrays[0], solution_map, x, solver)
             return answer + _linear(arrays[1], jnp.concatenate([x, answer[:, varying]], axis=1)), active
 
-        return Mean(mean, (law.arrays, _line(model.correction)))
+        return Mean(mean, (solution_map.arrays, _line(model.correction)))
     if isinstance(model, SparseResponseModel):
-        return Mean(_sparsely, (model.law.x0, model.law.y0, _slope(model.law), _line(model.correction)))
+        return Mean(
+            _sparsely,
+            (
+                model.solution_map.x0,
+                model.solution_map.y0,
+                _slope(model.solution_map),
+                _line(model.correction),
+            ),
+        )
 
     def elsewhere(_: Any, x: Any) -> tuple[Any, Any]:
         shape = jax.ShapeDtypeStruct((x.shape[0], len(model.covariance.diagonal)), jnp.float64)
@@ -66,21 +74,27 @@ def _linear(line: tuple[Any, Any, Any], x: Any) -> Any:
     return (x @ first if second is None else (x @ first) @ second) + offset
 
 
-def _slope(law: SparseLaw) -> Any:
-    """How the answer of a law moves with the input, `(outputs, inputs)`: solved for in the device's memory."""
+def _slope(solution_map: SparseSolutionMap) -> Any:
+    """How the answer of a solution map moves with the input, `(outputs, inputs)`: solved for in the device's memory."""
     with double():
-        moved = jnp.linalg.solve(dense_there(law.matrix), dense_there(law.inputs))[: len(law.free)]
-        return jnp.zeros((len(law.y0), len(law.x0))).at[law.free].set(-law.scale[:, None] * moved)
+        moved = jnp.linalg.solve(dense_there(solution_map.matrix), dense_there(solution_map.inputs))[
+            : len(solution_map.free)
+        ]
+        return (
+            jnp.zeros((len(solution_map.y0), len(solution_map.x0)))
+            .at[solution_map.free]
+            .set(-solution_map.scale[:, None] * moved)
+        )
 
 
 def _sparsely(arrays: Any, x: Any) -> tuple[Any, Any]:
-    """A law without kinks, corrected."""
+    """A solution map without kinks, corrected."""
     x0, y0, slope, line = arrays
     return y0 + (x - x0) @ slope.T + _linear(line, x), None
 
 
-def _respond(a: LawArrays, law: Law, x: Any, solver: Any) -> tuple[Any, Any]:
-    """`Law.respond` for rows on the device, in as many rounds as all of them together may need at first."""
+def _respond(a: SolutionMapArrays, solution_map: SolutionMap, x: Any, solver: Any) -> tuple[Any, Any]:
+    """`SolutionMap.respond` for rows on the device, in as many rounds as all of them together may need at first."""
     dx = (x - a.x0).T
     answer = (a.y0 + a.drift)[:, None] + a.slope @ dx
     if not a.q0.shape[0]:
@@ -89,6 +103,12 @@ def _respond(a: LawArrays, law: Law, x: Any, solver: Any) -> tuple[Any, Any]:
     previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
     usual = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
     lam, active, settled = solver(
-        a.pivoted, q, previous, usual, law.flips, law.rounds[0], settings=law.settings
+        a.pivoted,
+        q,
+        previous,
+        usual,
+        solution_map.max_changes,
+        solution_map.rounds[0],
+        settings=solution_map.settings,
     )
     return (answer + a.push @ jnp.where(settled, lam, previous)).T, jnp.where(settled, active, usual)

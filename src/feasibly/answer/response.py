@@ -19,7 +19,7 @@ from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.driver import Driver
 from feasibly.answer.operator import Operator
 from feasibly.answer.schedule import SHARED_ONLY
-from feasibly.model.response import LawArrays
+from feasibly.model.response import SolutionMapArrays
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 
@@ -29,7 +29,7 @@ _AT_A_TIME = 256
 """Switches between two looks at the clock."""
 
 
-def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
+def first_order_response(problem: Problem, operator: Operator) -> SolutionMapArrays:
     """How the optimum moves with the input near the operator's centre, as a small complementarity problem."""
     candidates, free, centre = operator.candidates, operator.free, operator.centre
     pieces = lagrangian_pieces(problem, candidates)
@@ -66,7 +66,7 @@ def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
         np.zeros((len(part), len(centre.x))) for part in (low, high)
     )  # no input moves a bound
     limits_slope = np.concatenate(in_order(still_low, still_high, np.asarray(h_slope)))
-    return LawArrays(
+    return SolutionMapArrays(
         x0=centre.x,
         y0=centre.y,
         drift=_among_all(step - response[:n] @ centre.lam, free, problem.n_outputs),
@@ -79,13 +79,15 @@ def first_order_response(problem: Problem, operator: Operator) -> LawArrays:
     )
 
 
-def through_switches(law: LawArrays, driver: Driver, until: float = np.inf) -> LawArrays:
-    """The law through the answer with each switch off, where it would follow its slope there, which tells nothing.
+def through_switches(
+    solution_map: SolutionMapArrays, driver: Driver, until: float = np.inf
+) -> SolutionMapArrays:
+    """The map through the answer with each switch off, where it would follow its slope there, which tells nothing.
 
-    Those answers come from the driver's corrected operator. Where there is none, the law is level in that input.
+    Those answers come from the driver's corrected operator. Where there is none, the map is level in that input.
     """
     if not driver.calibration.switches:
-        return law
+        return solution_map
     centre, inputs = driver.calibration.centres[0], driver.calibration.switches[0].inputs
     x = np.tile(centre.x, (len(inputs), 1))
     x[np.arange(len(inputs)), inputs] = 0.0
@@ -103,12 +105,12 @@ def through_switches(law: LawArrays, driver: Driver, until: float = np.inf) -> L
     candidates, search = driver.calibration.candidates, driver.search
     slack = np.where(lam > 0.0, 0.0, np.maximum(candidates.slack(search, y, search.inequalities(x, y)), 0.0))
     gram = np.asarray(driver.operator(0).inverse.gram)
-    q = np.where(kept[:, None], lam @ gram - slack, law.q0)
-    slope, q_slope = np.array(law.slope), np.array(law.q_slope)
-    moved = y - law.y0 - law.drift - lam @ np.asarray(law.push).T
+    q = np.where(kept[:, None], lam @ gram - slack, solution_map.q0)
+    slope, q_slope = np.array(solution_map.slope), np.array(solution_map.q_slope)
+    moved = y - solution_map.y0 - solution_map.drift - lam @ np.asarray(solution_map.push).T
     slope[:, inputs] = np.where(kept, -moved.T, 0.0)
-    q_slope[:, inputs] = (law.q0 - q).T
-    return law._replace(slope=slope, q_slope=q_slope)
+    q_slope[:, inputs] = (solution_map.q0 - q).T
+    return solution_map._replace(slope=slope, q_slope=q_slope)
 
 
 def _among_all(part: Array, free: NDArray[np.int64], size: int) -> Array:

@@ -8,10 +8,10 @@ import scipy.sparse
 from feasibly.answer.candidates import in_order
 from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.sparse import SparseOperator
-from feasibly.model.sparse import Sparse, SparseLaw
+from feasibly.model.sparse import Sparse, SparseSolutionMap
 
 
-def sparse_response(rowwise: RowSolver, operator: SparseOperator) -> SparseLaw:
+def sparse_response(rowwise: RowSolver, operator: SparseOperator) -> SparseSolutionMap:
     """How the optimum moves with the input near the operator's centre, the usual constraints staying active."""
     from feasibly.solve.system import input_derivatives
 
@@ -30,7 +30,7 @@ def sparse_response(rowwise: RowSolver, operator: SparseOperator) -> SparseLaw:
     low, high = (scipy.sparse.csr_matrix((int(at.sum()), inputs)) for at in (at_lower, at_upper))
     watched = in_order(low, high, limits[candidates.inequality[among]])
     moves = scipy.sparse.vstack([slope, balance, *watched], format="csc")
-    return SparseLaw(
+    return SparseSolutionMap(
         x0=centre.x,
         y0=centre.y,
         free=free,

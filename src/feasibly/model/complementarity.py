@@ -29,6 +29,7 @@ Most rows differ from the usual set in fewer than eight places, and the work gro
 @record(
     "pivoted",
     shapes={"scale": "size", "base": "size", "offset": "size size", "matrix": "size size"},
+    stored={"regularisation": "softness"},
 )
 class Pivoted(NamedTuple):
     """`M` scaled to a unit diagonal and pivoted on the usual active set `base`.
@@ -39,7 +40,7 @@ class Pivoted(NamedTuple):
 
     scale: Any
     base: Any
-    softness: Any
+    regularisation: Any
     offset: Any
     matrix: Any
 
@@ -51,11 +52,11 @@ def pivot(
     return _pivot(matrix, base, settings.soft), _pivot(matrix, base, settings.hard)
 
 
-def _pivot(matrix: Array, base: NDArray[np.bool_], softness: float) -> Pivoted:
+def _pivot(matrix: Array, base: NDArray[np.bool_], regularisation: float) -> Pivoted:
     size = len(matrix)
     scale = 1.0 / np.sqrt(np.maximum(np.diag(matrix), np.finfo(np.float64).tiny)) if size else np.zeros(0)
     scale = np.where(np.diag(matrix) > 1e-300, scale, 1.0) if size else scale
-    scaled = matrix * scale[:, None] * scale + softness * np.eye(size)
+    scaled = matrix * scale[:, None] * scale + regularisation * np.eye(size)
     inside, outside = np.flatnonzero(base), np.flatnonzero(~base)
     inverse = np.linalg.inv(scaled[np.ix_(inside, inside)])
     inverse = (inverse + inverse.T) / 2.0
@@ -70,7 +71,7 @@ def _pivot(matrix: Array, base: NDArray[np.bool_], softness: float) -> Pivoted:
     pivoted[np.ix_(outside, outside)] = (
         scaled[np.ix_(outside, outside)] - carried @ scaled[np.ix_(inside, outside)]
     )
-    return Pivoted(scale, np.asarray(base), np.float64(softness), offset, pivoted)
+    return Pivoted(scale, np.asarray(base), np.float64(regularisation), offset, pivoted)
 
 
 class Bordered(NamedTuple):
@@ -107,7 +108,7 @@ def solve(
     q: Any,
     previous: Any,
     active: Any,
-    flips: int,
+    max_changes: int,
     rounds: tuple[int, int],
     bordered: tuple[Bordered, Bordered] | None = None,
     *,
@@ -118,16 +119,16 @@ def solve(
     Args:
         pivoted: what `pivot` made.
         q: the right-hand sides, one a column.
-        previous: multipliers to stay near, as far as the softness goes (so that none is left where they come to rest).
+        previous: multipliers to stay near, as far as the regularisation goes (none is left where they converge).
         active: a guess at the active set, `(size, rows)` booleans: the usual set, or the last answer.
-        flips: how many differences from the usual set a row may have (static).
+        max_changes: how many differences from the usual set a row may have (static).
         rounds: at most so many, soft and hard.
         bordered: each row's own change of the matrix, if there is any.
         settings: numbers of the method (static).
     """
     (soft, hard), (softly, exact) = pivoted, bordered or (None, None)
-    roughly, found, _ = _settle(soft, q, previous, active, flips, rounds[0], settings, softly)
-    exactly, final, settled = _settle(hard, q, previous, found, flips, rounds[1], settings, exact)
+    roughly, found, _ = _settle(soft, q, previous, active, max_changes, rounds[0], settings, softly)
+    exactly, final, settled = _settle(hard, q, previous, found, max_changes, rounds[1], settings, exact)
     return jnp.where(settled, exactly, roughly), jnp.where(settled, final, found), settled
 
 
@@ -136,22 +137,22 @@ def _settle(
     q: Any,
     previous: Any,
     active: Any,
-    flips: int,
+    max_changes: int,
     rounds: int,
     settings: ComplementaritySettings,
     own: Bordered | None = None,
 ) -> tuple[Any, Any, Any]:
-    scale, base, softness, offset, matrix = (jnp.asarray(part) for part in pivoted)
-    start = (offset @ (scale[:, None] * q + softness * previous / scale[:, None])).T
+    scale, base, regularisation, offset, matrix = (jnp.asarray(part) for part in pivoted)
+    start = (offset @ (scale[:, None] * q + regularisation * previous / scale[:, None])).T
     if own is not None:
         start = start + jnp.einsum("rnk,rkm,rm->rn", own.across, own.first, start)
     tolerance = settings.rounding * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
     rows = jnp.arange(start.shape[0])[:, None]
 
-    sizes = (*(size for size in SIZES if size < flips), flips)
+    sizes = (*(size for size in SIZES if size < max_changes), max_changes)
 
     def differing(flipped: Any, most: int) -> tuple[Any, Any]:
-        """What the first `most` flips of every row have to be, and which they are."""
+        """What the first `most` changes of every row have to be, and which they are."""
         chosen, where = jax.lax.top_k(flipped.astype(jnp.float32), most)
         valid = chosen > 0.0
         both = valid[:, :, None] & valid[:, None, :]

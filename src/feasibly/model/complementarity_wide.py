@@ -45,7 +45,7 @@ def solve_wide(
     q: Any,
     previous: Any,
     active: Any,
-    flips: int,
+    max_changes: int,
     rounds: tuple[Any, Any],
     small: Solver = by_pivots,
     settings: ComplementaritySettings = DEFAULT,
@@ -55,8 +55,8 @@ def solve_wide(
     rows = q.shape[1]
     usual = jnp.asarray(pivoted[0].base)[:, None]
     both = jax.tree.map(lambda *parts: jnp.stack([jnp.asarray(part) for part in parts]), *pivoted)
-    flips = min(flips, settings.most)
-    few = min(flips, -(-flips // (2 * settings.few)) * settings.few)
+    max_changes = min(max_changes, settings.most)
+    few = min(max_changes, -(-max_changes // (2 * settings.few)) * settings.few)
     kinds = jnp.asarray([1, 0, 1])  # hard: what is at hand; soft; hard from where that ends
     most_rounds = jnp.stack([jnp.asarray(1), jnp.asarray(rounds[0]), jnp.asarray(rounds[1])])
 
@@ -88,10 +88,10 @@ def solve_wide(
 
     none = jnp.zeros(rows, dtype=bool)
     blank = (previous, active != usual, none, none)
-    lam, flipped, settled, over = through((0, 3), few, NARROWER, blank, flips <= few)
-    if flips > few:
+    lam, flipped, settled, over = through((0, 3), few, NARROWER, blank, max_changes <= few)
+    if max_changes > few:
         others = (lam, flipped, settled | ~over, none)
-        lam, flipped, done, _ = through((1, 3), flips, FEWER, others, True)
+        lam, flipped, done, _ = through((1, 3), max_changes, FEWER, others, True)
         settled = settled | (done & ~others[2])
     # So many that nobody knows which: the next step had better begin anew.
     lost = ~settled & (jnp.sum(flipped, axis=0) > few)
@@ -167,7 +167,7 @@ def _settle(
 def _start(pivoted: Pivoted, q: Any, previous: Any) -> Any:
     """Everybody's values while nothing differs from the usual set."""
     scale = jnp.asarray(pivoted.scale)[:, None]
-    return pivoted.offset @ (scale * q + pivoted.softness * previous / scale)
+    return pivoted.offset @ (scale * q + pivoted.regularisation * previous / scale)
 
 
 def _try(

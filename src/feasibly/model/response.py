@@ -1,10 +1,10 @@
 """The model of our own: regression on the optimum's first-order response.
 
 How the optimum of a smooth problem moves with its data is known: near one solved point it is the solution of a
-quadratic program whose right-hand side is linear in the data. That law is piecewise linear, with its kinks where
-constraints become active, which is just what a regression on the raw inputs cannot bend around. One solved point
-gives the whole law (labels carry sensitivities); labels and pseudo-labels then correct it by an exact Bayesian
-linear regression on the inputs and on the law's own answer.
+quadratic program whose right-hand side is linear in the data. That solution map is piecewise linear, with its kinks
+where constraints become active, which is just what a regression on the raw inputs cannot bend around. One solved point
+gives the whole solution map (labels carry sensitivities); labels and pseudo-labels then correct it by an exact Bayesian
+linear regression on the inputs and on the map's own answer.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ mostly filling costs more than compiling another size, for the few that are left
         "q0": "candidates", "q_slope": "candidates inputs", "lam0": "candidates", "pivoted.*.base": "candidates",
     },
 )  # fmt: skip
-class LawArrays(NamedTuple):
-    """The arrays of a law; `dx = x - x0`."""
+class SolutionMapArrays(NamedTuple):
+    """The arrays of a solution map; `dx = x - x0`."""
 
     x0: Any
     y0: Any
@@ -59,25 +59,27 @@ class LawArrays(NamedTuple):
     pivoted: tuple[Pivoted, Pivoted]
 
 
-@record("law", added=("settings",))
+@record("law", added=("settings",), stored={"max_changes": "flips"})
 @dataclass(frozen=True, eq=False)
-class Law:
+class SolutionMap:
     """`y0 + drift + slope dx + push lam(dx)`, where `lam` solves a small complementarity problem."""
 
-    arrays: LawArrays
-    flips: int
+    arrays: SolutionMapArrays
+    max_changes: int
     rounds: tuple[tuple[int, int], ...] = DEFAULT.law_rounds
     """Of the complementarity problem, soft and hard: for all rows, then for those that did not settle."""
     settings: ComplementaritySettings = DEFAULT
     """Its other numbers."""
 
     @classmethod
-    def of(cls, arrays: LawArrays, flips: int, settings: ComplementaritySettings) -> Law:
-        """A law with as many rounds as the settings say."""
-        return cls(arrays, flips, settings.law_rounds, settings)
+    def of(
+        cls, arrays: SolutionMapArrays, max_changes: int, settings: ComplementaritySettings
+    ) -> SolutionMap:
+        """A solution map with as many rounds as the settings say."""
+        return cls(arrays, max_changes, settings.law_rounds, settings)
 
-    def suited(self, x: Array) -> Law:
-        """The same law with as many rounds as pay on inputs like these."""
+    def suited(self, x: Array) -> SolutionMap:
+        """The same solution map with as many rounds as pay on inputs like these."""
         s = self.settings
         share = float(np.mean(self._run(x, s.law_rounds[0], single=False)[1]))
         if share >= s.law_settles:
@@ -88,7 +90,7 @@ class Law:
         object.__setattr__(self, "arrays", on_device(self.arrays))
 
     def respond(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """The law's answer to each row, and whether its complementarity problem was solved on the way."""
+        """The map's answer to each row, and whether its complementarity problem was solved on the way."""
         single = len(x) == 1
         answer, settled = self._run(x, self.rounds[0], single)
         for rounds in self.rounds[1:]:
@@ -103,7 +105,7 @@ class Law:
         A program for one row is compiled only for those who ask for a `single` one.
         """
         answers, settled = [np.zeros((0, len(self.arrays.y0)))], [np.zeros(0, dtype=bool)]
-        run = _respond(self.flips, self.settings)
+        run = _respond(self.max_changes, self.settings)
         with double():
             few = len(x) <= _CHUNK // 4 and len(self.arrays.y0) > _LARGE
             chunk = _SMALL if few else _CHUNK
@@ -117,10 +119,10 @@ class Law:
 
 
 @functools.cache
-def _respond(flips: int, settings: ComplementaritySettings) -> Any:
-    """The compiled law for one number of flips; shapes and arrays are arguments."""
+def _respond(max_changes: int, settings: ComplementaritySettings) -> Any:
+    """The compiled solution map for one `max_changes`; shapes and arrays are arguments."""
 
-    def run(a: LawArrays, x: Any, rounds: Any) -> Any:
+    def run(a: SolutionMapArrays, x: Any, rounds: Any) -> Any:
         dx = x - a.x0[:, None]
         answer = (a.y0 + a.drift)[:, None] + a.slope @ dx
         if a.q0.shape[0] == 0:
@@ -128,7 +130,7 @@ def _respond(flips: int, settings: ComplementaritySettings) -> Any:
         q = a.q0[:, None] + a.q_slope @ dx
         previous = jnp.broadcast_to(a.lam0[:, None], q.shape)
         active = jnp.broadcast_to(a.pivoted[0].base[:, None], q.shape)
-        lam, _, settled = solve(a.pivoted, q, previous, active, flips, rounds, settings=settings)
+        lam, _, settled = solve(a.pivoted, q, previous, active, max_changes, rounds, settings=settings)
         # Multipliers that did not settle can be anything; the plain linear response is then the better guess.
         return answer + a.push @ jnp.where(settled, lam, previous), settled
 
@@ -138,19 +140,20 @@ def _respond(flips: int, settings: ComplementaritySettings) -> Any:
 @record(
     "response",
     shapes={
-        "law.arrays.x0": "inputs",
-        "law.arrays.y0": "outputs",
+        "solution_map.arrays.x0": "inputs",
+        "solution_map.arrays.y0": "outputs",
         "varying": "outputs",
         "correction.offset": "outputs",
     },
+    stored={"solution_map": "law"},
 )
 @dataclass(frozen=True, eq=False)
 class ResponseModel(Model):
-    """A law and the Bayesian linear regression that corrects it."""
+    """A solution map and the Bayesian linear regression that corrects it."""
 
-    law: Law
+    solution_map: SolutionMap
     varying: NDArray[np.bool_]
-    """Which entries of the law's answer move at all, and so are features."""
+    """Which entries of the map's answer move at all, and so are features."""
     correction: LinearModel
 
     @property
@@ -159,32 +162,32 @@ class ResponseModel(Model):
         return self.correction.covariance
 
     def predict(self, x: Array) -> Belief:
-        """The corrected law."""
-        answer, _ = self.law.respond(x)
+        """The corrected solution map."""
+        answer, _ = self.solution_map.respond(x)
         belief = self.correction.predict(_features(x, answer, self.varying))
         return Belief(answer + belief.mean, belief.std)
 
     def draws(self, x: Array, count: int, seed: int) -> Iterator[Array]:
         """Functions drawn from the posterior of the correction."""
-        answer, _ = self.law.respond(x)
+        answer, _ = self.solution_map.respond(x)
         for drawn in self.correction.draws(_features(x, answer, self.varying), count, seed):
             yield answer + drawn
 
 
-def on_device(arrays: LawArrays) -> LawArrays:
+def on_device(arrays: SolutionMapArrays) -> SolutionMapArrays:
     """Moved once, in double precision."""
     with double():
-        moved: LawArrays = jax.tree.map(jnp.asarray, arrays)
+        moved: SolutionMapArrays = jax.tree.map(jnp.asarray, arrays)
     return moved
 
 
-def fit_response(law: Law, x: Array, y: Array) -> ResponseModel:
-    """Correct `law` on the rows given, labels and pseudo-labels alike."""
-    answer, settled = law.respond(x)
-    if settled.mean() > 0.5:  # where the law was not found, what it says teaches nothing
+def fit_response(solution_map: SolutionMap, x: Array, y: Array) -> ResponseModel:
+    """Correct `solution_map` on the rows given, labels and pseudo-labels alike."""
+    answer, settled = solution_map.respond(x)
+    if settled.mean() > 0.5:  # where the solution map was not found, what it says teaches nothing
         x, y, answer = x[settled], y[settled], answer[settled]
     varying = np.std(answer, axis=0) > 1e-7
-    return ResponseModel(law, varying, fit_ridge(_features(x, answer, varying), y - answer))
+    return ResponseModel(solution_map, varying, fit_ridge(_features(x, answer, varying), y - answer))
 
 
 def _features(x: Array, answer: Array, varying: NDArray[np.bool_]) -> Array:

@@ -49,7 +49,7 @@ class ComplementaritySettings:
     law_settles: float = 0.9
     """Share of the labels that settle in the first of those above which patience pays for the others;"""
     law_mostly: float = 0.5
-    """and below which the law is its linear part alone. On a congested grid patience took longer than solving."""
+    """and below which the map is its linear part alone. On a congested grid patience took longer than solving."""
 
 
 DEFAULT = ComplementaritySettings()

@@ -1,7 +1,8 @@
 """Models of large problems: the optimum's linear response through a sparse factorisation, corrected by regression.
 
-It is the law of `response.py` where that would not fit: the matrix of the optimality conditions around one solved
-point, with the constraints that usually press, is sparse, and factoring it takes less than reading its inverse would.
+It is the solution map of `response.py` where that would not fit: the matrix of the optimality conditions around one
+solved point, with the constraints that usually press, is sparse, and factoring it takes less than reading its inverse
+would.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Sparse:
 
 @record("sparse-law", shapes={"x0": "inputs", "y0": "outputs", "free": "*"}, indices={"free": "outputs"})
 @dataclass(frozen=True, eq=False)
-class SparseLaw:
+class SparseSolutionMap:
     """`y0 - K^-1 D (x - x0)`: how the optimum moves while the usual constraints stay as they are."""
 
     x0: Array
@@ -70,7 +71,7 @@ class SparseLaw:
         return scipy.sparse.linalg.splu(self.matrix.matrix.tocsc()), self.inputs.matrix
 
     def respond(self, x: Array) -> Array:
-        """The law's answer to each row."""
+        """The map's answer to each row."""
         factors, inputs = self._factors
         answer = np.tile(self.y0, (len(x), 1))
         for first in range(0, len(x), _CHUNK):
@@ -80,12 +81,16 @@ class SparseLaw:
         return answer
 
 
-@record("sparse-response", shapes={"law.x0": "inputs", "law.y0": "outputs", "correction.offset": "outputs"})
+@record(
+    "sparse-response",
+    shapes={"solution_map.x0": "inputs", "solution_map.y0": "outputs", "correction.offset": "outputs"},
+    stored={"solution_map": "law"},
+)
 @dataclass(frozen=True, eq=False)
 class SparseResponseModel(Model):
-    """A law and the Bayesian linear regression that corrects it."""
+    """A solution map and the Bayesian linear regression that corrects it."""
 
-    law: SparseLaw
+    solution_map: SparseSolutionMap
     correction: LinearModel
 
     @property
@@ -94,17 +99,17 @@ class SparseResponseModel(Model):
         return self.correction.covariance
 
     def predict(self, x: Array) -> Belief:
-        """The corrected law."""
+        """The corrected solution map."""
         belief = self.correction.predict(x)
-        return Belief(self.law.respond(x) + belief.mean, belief.std)
+        return Belief(self.solution_map.respond(x) + belief.mean, belief.std)
 
     def draws(self, x: Array, count: int, seed: int) -> Iterator[Array]:
         """Functions drawn from the posterior of the correction."""
-        answer = self.law.respond(x)
+        answer = self.solution_map.respond(x)
         for drawn in self.correction.draws(x, count, seed):
             yield answer + drawn
 
 
-def fit_sparse_response(law: SparseLaw, x: Array, y: Array) -> SparseResponseModel:
-    """Correct `law` on labels."""
-    return SparseResponseModel(law, fit_ridge(x, y - law.respond(x)))
+def fit_sparse_response(solution_map: SparseSolutionMap, x: Array, y: Array) -> SparseResponseModel:
+    """Correct `solution_map` on labels."""
+    return SparseResponseModel(solution_map, fit_ridge(x, y - solution_map.respond(x)))

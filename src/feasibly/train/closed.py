@@ -38,7 +38,7 @@ def _closed_form(request: Request, fit: Callable[[], Model]) -> Trained:
         with request.clock.account("closed form"):
             model = fit()
     except KeyboardInterrupt:
-        return stand_in(request, "Training was interrupted before it was done", interrupted=True)
+        return fall_back(request, "Training was interrupted before it was done", interrupted=True)
     return Trained(model, request.name, {}, [], [], request.clock.accounts(), "", request.task.labels)
 
 
@@ -64,17 +64,17 @@ def fit_response(request: Request) -> Trained:
         )
         request = replace(request, constants=constants)
     if constants.driver is None:
-        return stand_in(request, constants.note)
+        return fall_back(request, constants.note)
     try:
         model, driver, extra = train_response(request, constants.first, constants.driver)
     except KeyboardInterrupt:
-        return stand_in(request, "Training was interrupted before anything was learnt", interrupted=True)
+        return fall_back(request, "Training was interrupted before anything was learnt", interrupted=True)
     note = extra.pop("note", "")
     accounts = request.clock.accounts()
     return Trained(model, request.name, extra, [], [], accounts, note, task.labels, driver=driver)
 
 
-def stand_in(request: Request, why: str, *, interrupted: bool = False) -> Trained:
+def fall_back(request: Request, why: str, *, interrupted: bool = False) -> Trained:
     """The ridge model, under its own name and with a note that says what was asked for and why it is not."""
     request.tell("closed form")
     with request.clock.account("closed form"):

@@ -21,7 +21,7 @@ import numpy as np
 
 from feasibly.model.belief import Model
 from feasibly.train.clock import Clock, Pace
-from feasibly.train.closed import stand_in
+from feasibly.train.closed import fall_back
 from feasibly.train.task import Moment, Task, Trained
 from feasibly.train.training import Request
 
@@ -264,7 +264,7 @@ def drive(request: Request, make: Callable[[], Learner], *, compile_cost: float 
     expected = 0.0 if replay is not None else compile_cost * probe() if enough else np.inf
     if expected > 0.7 * clock.left:
         about = f" (about {expected:.0f} s here)" if enough else ""
-        return stand_in(request, f"The budget of {clock.budget:g} s is too small to compile {name}{about}")
+        return fall_back(request, f"The budget of {clock.budget:g} s is too small to compile {name}{about}")
     run: _Run | None = None
     learner: Learner | None = None
     note = ""
@@ -287,8 +287,8 @@ def drive(request: Request, make: Callable[[], Learner], *, compile_cost: float 
         chosen = run.last if run.last.state is not None and not note else run.best
     if learner is None or chosen.state is None or not np.isfinite(chosen.score):
         if note:
-            return stand_in(request, "Training was interrupted before anything was learnt", interrupted=True)
-        return stand_in(
+            return fall_back(request, "Training was interrupted before anything was learnt", interrupted=True)
+        return fall_back(
             request,
             f"Not one step of {name} fitted into the budget of {clock.budget:g} s before anything was learnt",
         )

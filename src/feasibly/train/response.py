@@ -26,7 +26,7 @@ from feasibly.answer.sparse import SparseOperator
 from feasibly.answer.sparse_response import sparse_response
 from feasibly.model.belief import Model
 from feasibly.model.linear import LinearModel, fit_ridge
-from feasibly.model.response import Law, fit_response
+from feasibly.model.response import SolutionMap, fit_response
 from feasibly.model.sparse import fit_sparse_response
 from feasibly.train.training import Request
 
@@ -63,11 +63,11 @@ def train_response(
     with clock.account("frames"):
         response = first_order_response(driver.search, driver.operator(0))
         response = through_switches(response, driver, time.monotonic() + 0.2 * clock.left)
-        law = Law.of(response, driver.calibration.max_changes, driver.settings.complementarity).suited(
-            labels.x
-        )
+        solution_map = SolutionMap.of(
+            response, driver.calibration.max_changes, driver.settings.complementarity
+        ).suited(labels.x)
     with clock.account("sup"):
-        model = fit_response(law, labels.x, labels.y)
+        model = fit_response(solution_map, labels.x, labels.y)
     request.offer(lambda: model, request.name)
     x, y, duals = labels.x, labels.y, []
     try:
@@ -90,7 +90,7 @@ def train_response(
     calibration = driver.calibration
     with clock.account("sup"):
         if pseudo:
-            model = fit_response(law, x, y)
+            model = fit_response(solution_map, x, y)
         if pseudo > calibration.duals.rows:
             # Multipliers are better predicted from these answers than from the labels, there being more of them.
             calibration = replace(
@@ -122,9 +122,9 @@ def _train_sparse(request: Request, driver: Driver) -> tuple[Model, Driver, dict
     with clock.account("frames"):
         operator = driver.operator(0)
         assert isinstance(operator, SparseOperator)
-        law = sparse_response(driver.rowwise, operator)
+        solution_map = sparse_response(driver.rowwise, operator)
     with clock.account("sup"):
-        model = fit_sparse_response(law, labels.x, labels.y)
+        model = fit_sparse_response(solution_map, labels.x, labels.y)
     return model, _timed(request, model, driver), {"pseudo_labels": 0}
 
 
