@@ -245,7 +245,8 @@ class Ladder:
             np.asarray(np.maximum(equality, inequality) <= tolerance),
             self._outside_there(rows, outside),
         )
-        verdicts = [AnswerOutcome.UNSOLVED if row else None for row in unsolved & holds & ~elsewhere]
+        short = unsolved & holds & ~elsewhere
+        verdicts = [AnswerOutcome.UNSOLVED if row else None for row in short] if short.any() else None
         outcome = row_outcomes(holds, elsewhere, rows.finite, rows.refused, verdicts)
 
         def duals() -> Duals:
