@@ -189,7 +189,7 @@ def _initial_calibration(
     base = active.mean(axis=0) > settings.usually
     differing = int(np.max(np.sum(active != base, axis=1), initial=0))
     max_changes = min(len(candidates), 8 * int(np.ceil((max(differing, len(candidates) // 8) + 8) / 8)))
-    tau = settings.prices_of_belief[0]
+    tau = settings.taus[0]
     return Calibration(
         candidates=candidates,
         base=base,
@@ -325,7 +325,7 @@ def _with_best_tau(driver: Driver, labels: Labels, starts: Array, deadline: Dead
     cost = float(np.mean(np.abs(labels.objective)))
     some = np.arange(min(len(labels.x), settings.trial_rows))
     best, best_score = driver, np.inf
-    prices = settings.prices_of_belief
+    prices = settings.taus
     if calibration.switches:
         prices = (*prices, settings.switched_price)
     for tau in prices:

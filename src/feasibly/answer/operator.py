@@ -72,17 +72,17 @@ class DenseInverse(NamedTuple):
         """Step and change of the equalities' multipliers for residuals `(free, rows)` and `(equalities, rows)`."""
         import jax.numpy as jnp
 
-        return _single(self.blocks, jnp.concatenate([slope, equality]))
+        return _in_float32(self.blocks, jnp.concatenate([slope, equality]))
 
     def respond(self, change: Any) -> Any:
         """What a change of the candidates' multipliers adds to `solve`."""
-        return _single(self.response, change)
+        return _in_float32(self.response, change)
 
     def along_normals(self, step: Any) -> Any:
         """How a step changes each candidate, to first order."""
         import jax.numpy as jnp
 
-        return jnp.concatenate(in_order(-step[self.low], step[self.high], _single(self.normals, step)))
+        return jnp.concatenate(in_order(-step[self.low], step[self.high], _in_float32(self.normals, step)))
 
     def corrected(self, x: Any) -> Corrected | None:
         """The corrections of rows with inputs `(inputs, rows)`, where there are any."""
@@ -90,10 +90,10 @@ class DenseInverse(NamedTuple):
 
     def proximal_gradient(self, away: Any) -> Any:
         """The gradient of the proximal term (2) at a distance `away` from its mean."""
-        return _single(self.precision, away)
+        return _in_float32(self.precision, away)
 
 
-def _single(matrix: Any, vectors: Any) -> Any:
+def _in_float32(matrix: Any, vectors: Any) -> Any:
     import jax.numpy as jnp
 
     # Accelerators would take fewer digits yet, unasked: on case57 nothing converged in four steps then.

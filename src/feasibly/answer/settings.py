@@ -39,7 +39,10 @@ by more than rounding. What was certified of earlier answers is not true of late
         "settled_step", "sparse_sound", "cost_tolerance_share", "multiplier_complementarity",
         "stationarity_tolerance",
     ),
-    stored={"active_multiplier": "presses", "derivative_damping": "corner", "active_room": "pressing_room"},
+    stored={
+        "active_multiplier": "presses", "taus": "prices_of_belief", "derivative_damping": "corner",
+        "active_room": "pressing_room",
+    },
 )  # fmt: skip
 @dataclass(frozen=True)
 class Settings:
@@ -256,7 +259,7 @@ class Settings:
     active_room: float = 1e-7
     """A bound with less room than this that is not watched forbids a centre: an operator there would not know of
     it."""
-    prices_of_belief: tuple[float, ...] = (1e10, 1e9, 1e7)
+    taus: tuple[float, ...] = (1e10, 1e9, 1e7)
     """tau, the likeliest first: how much a unit of relative cost outweighs the belief. Larger ones gain cost and take
     more steps: 1e10 leaves 2e-5 % in 5.7 steps on case57, 1e12 9e-8 % in 7.6."""
     switched_price: float = 1e6

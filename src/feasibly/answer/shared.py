@@ -157,5 +157,6 @@ def _keep_least_violated(driver: Driver, progress: Progress, rows: Ints, tried: 
     before = progress.iterate.take(unknown)
     progress.write(unknown, before, driver.measure(progress.x[unknown], before.y))
     measured = driver.measure(progress.x[rows], tried.y)
-    better = np.maximum(*measured[1:]) < np.maximum(*(part[rows] for part in progress.measured[1:]))
+    now, known = (np.maximum(*part[1:]) for part in (measured, [part[rows] for part in progress.measured]))
+    better = (now < known) | (np.isfinite(now) & np.isnan(known))
     progress.write(rows[better], tried.take(better), [m[better] for m in measured])

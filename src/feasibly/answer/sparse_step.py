@@ -123,8 +123,8 @@ class SparseIteration:
         changed = working.active != base
         first = operator.nonnegatives(a.T, lam.T, usual).T
         # Multipliers are prices, slacks are not: each has a tolerance of its own.
-        prices = np.abs(first[:, base]).max(axis=1, initial=0.0)[:, None]
-        tolerance = settings.sparse_rounding * np.where(base, 1.0 + prices, 1.0)
+        largest_multiplier = np.abs(first[:, base]).max(axis=1, initial=0.0)[:, None]
+        tolerance = settings.sparse_rounding * np.where(base, 1.0 + largest_multiplier, 1.0)
         for _ in range(settings.sparse_looks):
             operator.include(np.flatnonzero(changed.any(axis=0)))
             known = operator.changes.candidates
@@ -148,7 +148,7 @@ class SparseIteration:
         multipliers = np.where(base, np.where(changed, 0.0, values), np.where(changed, amounts, 0.0))
         slack = np.where(base, np.where(changed, amounts, 0.0), np.where(changed, 0.0, values))
         least = settings.sparse_sound
-        consistent = np.all((multipliers >= -least * (1.0 + prices)) & (slack >= -least), axis=1)
+        consistent = np.all((multipliers >= -least * (1.0 + largest_multiplier)) & (slack >= -least), axis=1)
         consistent &= ~missed.any(axis=1)  # seen in the last look, and not solved for
         return _Step(step, np.maximum(multipliers, 0.0), changed != base, consistent)
 
