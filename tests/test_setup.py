@@ -186,7 +186,9 @@ def test_what_a_package_index_and_a_citation_need() -> None:
         ).get("repo_url"),
     )
     if not any(stated):
-        assert not addresses, "the project has no public address yet, so one that is given was made up"
+        assert set(addresses) == {"Paper"}, (
+            "the project has no public address yet: one that is given was made up"
+        )
     else:
         assert {"Documentation", "Source", "Changelog", "Issues"} <= set(addresses)
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
