@@ -3,7 +3,7 @@
 In order (`calibrate`):
 
 1. candidates and watched inequalities, by how near labels come to them;
-2. multipliers of the labels, their own or estimated (`_label_multipliers`, later `_iterated_multipliers`);
+2. multipliers of the labels, their own or estimated (`label_multipliers`, later `_iterated_multipliers`);
 3. the usual active set, the trust region and the model of multipliers (`_initial_calibration`, `_sparse_calibration`);
 4. the first operator, moved to the middle of the inputs (`_recentred`), and what a switched element changes there;
 5. by trying it on the labels (`_tuned`): tau (`_with_best_tau`) and further operators (`_with_operators`);
@@ -19,15 +19,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 
 from feasibly.answer.calibration import Calibration, Centre, Labels
-from feasibly.answer.candidates import Candidates, find_candidates, find_near, in_order
-from feasibly.answer.derivatives import Derivatives
+from feasibly.answer.candidates import Candidates, find_candidates, find_near
 from feasibly.answer.driver import Driver, search_duals
 from feasibly.answer.handover import choose_handover
-from feasibly.answer.operator import free_variables, split_spaces
+from feasibly.answer.label_multipliers import label_multipliers
+from feasibly.answer.operator import free_variables
 from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import SHARED_ONLY, SHARED_OPTIMAL
 from feasibly.answer.settings import Settings
@@ -90,7 +89,7 @@ def calibrate(
         chosen = replace(chosen, patient_rounds=chosen.switched_rounds)
     else:
         switched = switched[:0]
-    equality, lam = _label_multipliers(search, labels, candidates, central, chosen)
+    equality, lam = label_multipliers(search, labels, candidates, central, chosen)
     start = replace(_initial_calibration(labels, candidates, equality, lam, central, chosen), watched=watched)
     if large:
         start = _sparse_calibration(rowwise, start, labels, equality, lam)
@@ -378,36 +377,3 @@ def _with_operators(
         driver, missing = tried, missing[~now]
     share = 1.0 - len(missing) / len(everything)
     return driver.having(replace(driver.calibration, reached=share))
-
-
-def _label_multipliers(
-    problem: Problem, labels: Labels, candidates: Candidates, central: int, settings: Settings
-) -> tuple[Array, Array]:
-    """Multipliers of equalities and candidates: the labels' own, or those of the central label for all."""
-    if labels.duals is not None:
-        return labels.duals.equality, np.maximum(candidates.compress(labels.duals), 0.0)
-    equality, lam = _least_squares_multipliers(
-        problem, labels.x[central], labels.y[central], candidates, settings
-    )
-    return np.tile(equality, (len(labels.x), 1)), np.tile(lam, (len(labels.x), 1))
-
-
-def _least_squares_multipliers(
-    problem: Problem, x: Array, y: Array, candidates: Candidates, settings: Settings
-) -> tuple[Array, Array]:
-    """Multipliers that explain an optimal `y`: least squares with signs, on the constraints that touch."""
-    derivatives = Derivatives(problem, candidates)
-    none, nothing = np.zeros(problem.n_equalities), np.zeros(len(candidates.inequality))
-    jacobian, normals, _ = derivatives.at(x, y, none, nothing)
-    slope = derivatives.slope(x, y, none, nothing)
-    unit = np.eye(problem.n_outputs)
-    all_normals = np.concatenate(in_order(-unit[candidates.lower], unit[candidates.upper], normals))
-    slack = candidates.slack(problem, y[None], problem.inequalities(x[None], y[None]))[0]
-    touching = np.flatnonzero(slack < settings.touching)
-    free = free_variables(problem)
-    null, right = split_spaces(jacobian[:, free], settings)
-    lam = np.zeros(len(candidates))
-    if len(touching):
-        across = null.T @ all_normals[touching][:, free].T
-        lam[touching] = scipy.optimize.nnls(across, -null.T @ slope[free])[0]
-    return -right.T @ (slope + lam @ all_normals)[free], lam
