@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import feasibly as fb
+from feasibly import proof
 from feasibly._codec import pack
 from feasibly.bound.cone import Cone, Instance, Multipliers, _cheapest, lower_bound
 from feasibly.bound.lagrange import convex_bound
@@ -20,7 +21,7 @@ from feasibly.problem.families import grid_of
 from feasibly.problem.point import Duals
 from tests.conic import relax
 from tests.problems import make
-from tests.proxies import trained, unseen
+from tests.proxies import patient, trained, unseen
 from tests.sealed import edit
 
 
@@ -50,6 +51,23 @@ def test_bound_is_the_value_of_the_relaxation(name):
     assert np.mean((conic - found.lower_bound) / cost) < 0.1 * np.mean(own) + 1e-6
     gap = 100.0 * (found.objective - found.lower_bound) / found.objective
     assert np.allclose(found.proven_gap_percent, gap)
+
+
+def test_bounds_by_shared_operators_are_tight_or_left_to_the_solver(monkeypatch):
+    """How much they lose is known from the relaxed answer's own cost; what loses more goes the longer way."""
+    made = proving("grid6")
+    _, data = trained("grid6")
+    x, cost, _ = unseen(made, data, 12)
+    quick = proof.Prover(made.prover.cone, patient(made.prover.relaxed), made.prover.loose)
+    few = quick._quickly(x)
+    monkeypatch.setattr(proof, "LOST", -1.0)
+    exact = quick.bound(x)[0]
+    known = np.isfinite(few)
+    assert known.any()
+    assert (few[known] <= cost[known]).all()
+    assert np.all(exact[known] - few[known] <= 1.1e-5 * np.abs(exact[known]))
+    assert np.isneginf(quick._quickly(x)).all()
+    assert np.isfinite(exact).all()
 
 
 @pytest.mark.parametrize("name", ["grid6"])

@@ -217,17 +217,18 @@ def test_every_method_tells_how_it_stands_and_keeps_a_tiny_budget(toy, method):
     assert np.isfinite(proxy.predict(data.x, "mean").y).all()
 
 
-def test_what_is_registered_can_be_fitted_and_is_listed(toy, monkeypatch):
+def test_what_is_registered_can_be_fitted_and_is_listed(toy):
     from feasibly.train import registry
 
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     problem, data, _ = toy
-    ridge = registry.find("ridge")
-    registry.register(dataclasses.replace(ridge, name="ridge-again", summary="once more"))
-    proxy = fb.fit(problem, data, "ridge-again", labels=40, budget=1e-9)
-    assert proxy.method == "ridge-again"
-    assert "ridge-again" in fb.METHODS
-    assert fb.METHODS[-1] == "ridge-again"
+    with registry.scope():
+        ridge = registry.find("ridge")
+        registry.register(dataclasses.replace(ridge, name="ridge-again", summary="once more"))
+        proxy = fb.fit(problem, data, "ridge-again", labels=40, budget=1e-9)
+        assert proxy.method == "ridge-again"
+        assert "ridge-again" in fb.METHODS
+        assert fb.METHODS[-1] == "ridge-again"
+    assert "ridge-again" not in fb.METHODS
 
 
 def test_what_a_method_cannot_honour_is_refused(toy):

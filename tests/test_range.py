@@ -1,4 +1,7 @@
-"""An input outside what was learnt is flagged by every interface in the same words, whichever input it is."""
+"""An input outside what was learnt is flagged by every interface in the same words, whichever input it is.
+
+Where there is no answer at all that is said instead: the solver has looked.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from tests.grids import GRID3
 from tests.proxies import trained
 from tests.serve.conftest import make_desk, wait_until_ready
 
-ADVICE = fb.AnswerOutcome.OUTSIDE.advice
+OUTSIDE, INFEASIBLE = fb.AnswerOutcome.OUTSIDE, fb.AnswerOutcome.INFEASIBLE
+ADVICE = OUTSIDE.advice
 
 
 @functools.cache
@@ -49,6 +53,12 @@ def beyond(proxy: fb.Proxy) -> dict[str, np.ndarray]:
     return rows
 
 
+def expected(proxy: fb.Proxy, rows: dict[str, np.ndarray]) -> dict[str, fb.AnswerOutcome]:
+    """Of `conditioned`, by what labelling finds."""
+    solved = fb.label(proxy.problem, np.stack(list(rows.values())), jobs=1).solved
+    return {kind: OUTSIDE if there else INFEASIBLE for kind, there in zip(rows, solved, strict=True)}
+
+
 @pytest.fixture(scope="module")
 def both() -> dict[str, tuple[fb.Proxy, dict[str, np.ndarray]]]:
     own = trained("toy")[0]
@@ -60,10 +70,14 @@ def test_in_python(both: dict[str, tuple[fb.Proxy, dict[str, np.ndarray]]]) -> N
     kinds = set(both["grid"][0].problem.inputs)
     assert kinds == {"pd", "qd", "branch", "generator", "c1", "c2", "rating"}
     for proxy, rows in both.values():
-        for answer in ("mean", "conditioned"):
+        for answer, wanted in (
+            ("mean", dict.fromkeys(rows, OUTSIDE)),
+            ("conditioned", expected(proxy, rows)),
+        ):
             found = proxy.predict(np.stack(list(rows.values())), answer)
-            said = dict(zip(rows, found.outcome, strict=True))
-            assert {kind: outcome.advice for kind, outcome in said.items()} == dict.fromkeys(rows, ADVICE)
+            assert dict(zip(rows, found.outcome, strict=True)) == wanted
+            missing = [outcome is INFEASIBLE for outcome in found.outcome]
+            np.testing.assert_array_equal(np.isnan(found.y).all(axis=1), missing)
         assert proxy.predict(proxy.problem.nominal).outcome[0] is fb.AnswerOutcome.OK
 
 
@@ -75,9 +89,11 @@ def test_in_the_command_line(both: dict[str, tuple[fb.Proxy, dict[str, np.ndarra
     words = ["predict", tmp_path / "model", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--per-unit"]
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
-    assert f"{len(rows)} OUTSIDE: {ADVICE}" in " ".join(done.stdout.split())
+    wanted = list(expected(proxy, rows).values())
+    for outcome in (OUTSIDE, INFEASIBLE):
+        assert f"{wanted.count(outcome)} {outcome.name}: {outcome.advice}" in " ".join(done.stdout.split())
     with (tmp_path / "out.csv").open(newline="") as written:
-        assert {line["outcome"] for line in csv.DictReader(written)} == {"OUTSIDE"}
+        assert [line["outcome"] for line in csv.DictReader(written)] == [outcome.name for outcome in wanted]
 
 
 def test_in_a_screening(both: dict[str, tuple[fb.Proxy, dict[str, np.ndarray]]], tmp_path: Path) -> None:
@@ -101,13 +117,17 @@ def test_in_the_server(both: dict[str, tuple[fb.Proxy, dict[str, np.ndarray]]]) 
             names = proxy.problem.input_names
             asked = [dict(zip(names, row.tolist(), strict=True)) for row in rows.values()]
             plain = client.post(f"/models/{name}/answer", json={"inputs": asked}).json()
-            said = {(row["outcome"], row["advice"]) for row in plain["rows"]}
+            wanted = list(expected(proxy, rows).values())
+            assert [row["outcome"] for row in plain["rows"]] == [outcome.name for outcome in wanted]
+            assert [row["advice"] for row in plain["rows"]] == [outcome.advice for outcome in wanted]
             x = np.stack(list(rows.values()))
             tensor = {"name": "x", "datatype": "FP64", "shape": list(x.shape), "data": x.ravel().tolist()}
             v2 = client.post(f"/v2/models/{name}/infer", json={"inputs": [tensor]}).json()["outputs"]
-            page = client.post(f"/models/{name}/look", json={"x": x[0].tolist()}).json()
-            assert said == {("OUTSIDE", ADVICE)} == {(page["outcome"], page["advice"])}
+            shown = wanted.index(OUTSIDE)
+            page = client.post(f"/models/{name}/look", json={"x": x[shown].tolist()}).json()
+            assert (page["outcome"], page["advice"]) == ("OUTSIDE", ADVICE)
             lines = [",".join(names), *(",".join(map(repr, row.tolist())) for row in rows.values())]
             table = client.post(f"/models/{name}/table?answer=mean", content="\n".join(lines)).json()
             assert set(table["outcome"]) == {"OUTSIDE"}
-            assert set(next(out["data"] for out in v2 if out["name"] == "outcome")) == {"OUTSIDE"}
+            said = next(out["data"] for out in v2 if out["name"] == "outcome")
+            assert said == [outcome.name for outcome in wanted]

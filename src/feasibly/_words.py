@@ -45,3 +45,8 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 def percent(share: float, digits: str = ".4g") -> str:
     """`99.5 %`."""
     return f"{100.0 * share:{digits}} %"
+
+
+def named(method: str, asked: str = "") -> str:
+    """A method in first lines and tables: `ridge`, or `ridge (instead of response)` where it stands in."""
+    return f"{method} (instead of {asked})" if asked else method

@@ -20,6 +20,7 @@ from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.sampling import input_range, sample
 from feasibly.proxy import Proxy, TrainingRecord
+from feasibly.train.choices import is_whole
 from feasibly.train.clock import Clock
 from feasibly.train.registry import DEFAULT_METHOD, find
 from feasibly.train.task import UNLABELLED, UNLABELLED_SEED, Moment, Task, Trained
@@ -54,7 +55,8 @@ def fit(
         data: labelled rows. The first `labels` solved ones are used, validation included; all unless told.
         method: one of `METHODS`.
         budget: wall-clock seconds for everything: the constants of conditioning, compilation, all trials.
-        seed: the same seed and the same number of steps give the same proxy.
+        seed: the same seed and the same number of steps give the same model. Which of the ways to an answer is taken is
+            decided by timing, and may differ from one call to the next; answers then agree to their tolerance.
         labels: how many labels to use.
         unlabelled: how many inputs to draw without solving them; four times the labels unless told.
         trials: how many times to train; the best on the validation labels is kept.
@@ -109,6 +111,12 @@ class Fitting:
     ) -> None:
         from feasibly.train.training import check_request
 
+        if not is_whole(seed) or seed < 0:
+            raise FeasiblyError(f"a seed is a whole number of at least zero, not {seed!r}")
+        if unlabelled is not None and (not is_whole(unlabelled) or unlabelled < 0):
+            raise FeasiblyError(f"unlabelled is how many inputs to draw, a whole number, not {unlabelled!r}")
+        if progress is not None and not callable(progress):
+            raise FeasiblyError(f"progress is a function that is called with a Moment, not {progress!r}")
         self._method, self._asked = find(method), method
         self._settings = check_request(self._method, settings or None, trials, steps)
         if unlabelled and not self._method.unlabelled:
@@ -116,6 +124,10 @@ class Fitting:
         if data.problem.fingerprint != problem.fingerprint:
             raise FeasiblyError(
                 f"the data belong to another problem ({data.problem.name}) than {problem.name}"
+            )
+        if not np.any(problem.limits.usual[0] < problem.limits.usual[1]):
+            raise FeasiblyError(
+                f"every output of {problem.name} is fixed by its bounds; there is nothing to learn"
             )
         self._clock = Clock(budget)
         self._problem, self._data, self._seed = problem, data, int(seed)
@@ -245,9 +257,8 @@ class Fitting:
         notes = [trained.note] if trained.note else []
         if driver is None:
             why = "" if self._constants.note in trained.note else self._constants.note
-            notes.append(
-                f"{why or 'Without the constants of conditioning'}: it answers with mean and svp only."
-            )
+            only = "answers with mean and svp only."
+            notes.append(f"{why}: it {only}" if why else f"It has no constants of conditioning, and {only}")
         box = input_range(problem, **self._data.provenance.drawing(problem))
         learnt = trained.method == self._asked
         seconds = clock.accounts()  # before the whole, which is then no less than the sum of its parts

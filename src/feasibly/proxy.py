@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feasibly._codec import record
+from feasibly._words import named
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.driver import Driver
 from feasibly.answer.ladder import DRAWS, TOLERANCE, Ladder, Leverage
@@ -66,7 +67,7 @@ class TrainingRecord:
     @property
     def label(self) -> str:
         """The method in one or two words, for first lines and tables: `ridge (instead of response)`."""
-        return f"{self.method} (instead of {self.asked})" if self.stands_in else self.method
+        return named(self.method, self.asked if self.stands_in else "")
 
 
 class Proxy:
@@ -133,8 +134,8 @@ class Proxy:
     def _make_driver(self) -> Driver:
         if self.calibration is None:
             raise FeasiblyError(
-                f"this {self.method} proxy was made without the constants of conditioning; ask for the mean, or train "
-                "it again with a larger budget"
+                f"this proxy, {self.record.label}, was made without the constants of conditioning; ask for the mean, "
+                "or train it again with a larger budget"
             )
         return Driver(self.problem, self.calibration, self.model.covariance)
 
@@ -172,6 +173,7 @@ class Proxy:
             and answer == "conditioned"
             and made is None
             and x.ndim == 2
+            and len(x)
             and not prove
         ):
             return self.ladder.answer_on_device(x, tolerance)
@@ -219,11 +221,16 @@ class Proxy:
                 f"{answer} answers of this model are not found by a program in JAX alone; leave out unreached"
             )
 
-        def outside(rows: Array) -> Answer:
-            return self.ladder.answer(rows, answer)
-
-        settings = self.ladder.driver.settings
-        return answer_function(self.problem, outside, inside, settings=settings, solve=unreached == "solver")
+        driver = self.ladder.driver
+        if (
+            unreached == "solver" and not driver.rowwise.available
+        ):  # which also builds it, before anyone calls back
+            raise FeasiblyError(
+                "this problem has no solver here, which rows that shared operators do not reach are left to; install "
+                'casadi, or ask for unreached="nan"'
+            )
+        solve, outside = unreached == "solver", driver.rowwise.solve_without_jax
+        return answer_function(self.problem, outside, inside, settings=driver.settings, solve=solve)
 
     def sensitivity(
         self, x: ArrayLike, directions: ArrayLike | None = None, *, answer: str = "polished"
@@ -235,8 +242,8 @@ class Proxy:
             directions: `(n_inputs, k)`: only these combinations of inputs are followed; all inputs if not given.
             answer: which answer to stand on: `conditioned`, `polished` or `solved`.
 
-        The derivative of the optimum by the implicit function theorem, one sparse factorisation a row. Where a
-        constraint begins to press, that of one side. Rows without an answer are NaN.
+        The derivative of the optimum by the implicit function theorem. Where a constraint begins to press, that of one
+        side, or one between the two. Rows without an answer, or without a derivative (an optimum that jumps), are NaN.
         """
         from feasibly.answer.implicit import sensitivity
 
@@ -244,8 +251,7 @@ class Proxy:
         rows = np.asarray(x, dtype=np.float64)
         rows, _ = self.problem.check_rows(rows[None] if rows.ndim == 1 else rows)
         found = self.ladder.answer(rows, answer)
-        driver = self.ladder.driver
-        return sensitivity(self.problem, driver.rowwise, found, directions, driver.settings)
+        return sensitivity(self.problem, self.ladder.driver.rowwise, found, directions)
 
     def _check_differentiable(self, answer: str) -> None:
         if answer not in ("conditioned", "polished", "solved"):
@@ -293,7 +299,7 @@ class Proxy:
         return load_proxy(path, problem)
 
     def __repr__(self) -> str:
-        return f"Proxy({self.problem.name!r}, method={self.method!r}, labels={self.record.labels})"
+        return f"Proxy({self.problem.name!r}, method={self.record.label!r}, labels={self.record.labels})"
 
 
 # ---- measuring ------------------------------------------------------------------------------------------
@@ -333,7 +339,9 @@ class Evaluation:
         }
 
 
-def evaluate(problem: Problem, data: Dataset, y: ArrayLike, *, proxy: Proxy | None = None) -> Metrics:
+def evaluate(
+    problem: Problem, data: Dataset, y: ArrayLike | Answer, *, proxy: Proxy | None = None
+) -> Metrics:
     """The metrics of the answers `y` to the rows of `data`, or to its labels if `y` has as many rows as those.
 
     Rows that are not labels have no reference and are left out. So are, with `proxy`, the labels it was trained on;
@@ -347,7 +355,7 @@ def evaluate(problem: Problem, data: Dataset, y: ArrayLike, *, proxy: Proxy | No
         >>> fb.evaluate(problem, data, y).count, fb.evaluate(problem, data, y, proxy=proxy).count
         (100, 60)
     """
-    answers = np.asarray(y, dtype=np.float64)
+    answers = np.asarray(y.y if isinstance(y, Answer) else y, dtype=np.float64)
     counted = data.solved if proxy is None else data.solved & data.unseen(proxy.keys)
     if not counted.any():
         raise FeasiblyError(

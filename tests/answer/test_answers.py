@@ -1,11 +1,14 @@
 """Every rung of the ladder on every small problem, against the solver."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import feasibly as fb
 from feasibly._codec import pack, unpack
+from feasibly.answer.calibration import Calibration
 from feasibly.answer.ladder import ANSWERS, Leverage
 from feasibly.answer.record import AnswerOutcome
 from feasibly.measure.metrics import measure_rows
@@ -81,9 +84,20 @@ def test_auto_reports_infeasible_inputs_and_answers_the_others():
 
 def test_conditioned_never_passes_off_an_infeasible_input_as_answered():
     proxy, _ = trained("half-infeasible")
-    answer = proxy.predict(np.array([[2.6], [2.9]]), "conditioned")
-    assert not answer.ok.any()
-    assert np.isfinite(answer.y).all()
+    """Whatever was tried first: the row-wise solver knows that there is no solution, and the row says so."""
+    x = np.array([[2.6], [2.9]])
+    for passes in (Calibration.worthwhile_passes, 0):
+        calibration = replace(proxy.calibration, worthwhile_passes=passes)
+        driver = proxy.ladder.driver.having(calibration)
+        same = fb.Proxy(
+            proxy.problem, proxy.model, proxy.record, keys=proxy.keys, calibration=calibration, driver=driver,
+            box=proxy.box,
+        )  # fmt: skip
+        answer = same.predict(x, "conditioned")
+        assert answer.outcomes() == {"INFEASIBLE": 2}
+        assert np.isnan(answer.y).all()
+        assert np.isnan(answer.duals.equality).all()
+        assert np.isnan(same.sensitivity(x)).all()
 
 
 def test_inputs_outside_the_range_are_named_and_auto_solves_them():

@@ -30,7 +30,7 @@ from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.problem.point import Point
 from tests.problems import make
-from tests.proxies import trained, unseen
+from tests.proxies import patient, trained, unseen
 
 SCHEDULES = {"conditioned": CONDITIONED, "polished": POLISHED}
 
@@ -129,7 +129,7 @@ def test_so_many_passes_and_no_more(rows):
     for most in (1, 3):
         found = driver.run(x, rough(data, rows), shared_part(CONDITIONED, most))
         plan = level_passes(driver.settings, rows, CONDITIONED[0])[:most]
-        shared = found.level != "overruled"
+        shared = found.level != "far-belief"
         assert found.steps[shared].max(initial=0) <= sum(one.steps for one in plan) * len(
             driver.calibration.centres
         )
@@ -169,7 +169,7 @@ def test_a_belief_that_is_far_off_is_not_followed():
     followed = changed(proxy, **stiff(proxy), settings=blind).run(x, wrong, CONDITIONED)
     gap_followed = measure_rows(proxy.problem, x, followed.y, best).gap_percent
     assert found.converged.all()
-    assert set(found.level) & {"overruled", "row"}
+    assert set(found.level) & {"far-belief", "row"}
     assert np.mean(np.abs(gap)) < 1e-2 * np.mean(np.abs(gap_followed))
 
 
@@ -307,6 +307,23 @@ def test_a_row_that_nobody_solved_is_not_ok_for_being_feasible(which, monkeypatc
         monkeypatch.setattr(ladder, "on_device", none_converges)
         with double():
             assert not proxy.predict(jnp.asarray(x)).ok.any()
+
+
+@pytest.mark.parametrize("schedule", [SHARED_ONLY, SHARED_OPTIMAL])
+def test_a_cost_that_does_not_change_does_not_end_a_pass(schedule):
+    """Nothing to choose between, but equations to satisfy: `y0 + y0^3 = x` takes more than two steps."""
+    problem = fb.Problem(
+        lambda x, y: 1.0 + 0.0 * y[0],
+        [-2.0],
+        [2.0],
+        equality=lambda x, y: (y[0] + y[0] ** 3 - x[0])[None],
+        box=([-2.0], [2.0]),
+    )
+    data = fb.label(problem, count=60, seed=0, jobs=1)
+    proxy = patient(fb.fit(problem, data, "ridge", labels=40, budget=300))
+    x, _, _ = unseen(proxy, data, 12)
+    found = proxy.ladder.driver.run(x, proxy.model.predict(x).mean, schedule)
+    assert found.converged.mean() > 0.7
 
 
 def test_multipliers_of_constraints_with_room_are_found_out():

@@ -68,7 +68,7 @@ def test_a_plan_can_be_read():
         "the solver alone; from the nominal central path, near its end"
     )
     assert str(plan_answer("conditioned", calibrated(3, after=True), solver=True)) == (
-        "shared -> overruled -> restart -> row; at most 3 passes; then from where shared passes left it"
+        "shared -> far-belief -> restart -> row; at most 3 passes; then from where shared passes left it"
     )
     assert str(plan_answer("polished", calibrated(0, belief=True), solver=True)) == (
         "row; from the belief's mean with predicted multipliers"

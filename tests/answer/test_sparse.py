@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -79,6 +80,15 @@ def test_rows_reach_the_optimum_whatever_their_active_set(name):
         assert np.maximum(equality, inequality)[found.converged].max() < 1e-6
         assert np.median((np.abs(cost - best) / np.abs(best))[found.converged]) < closest
     assert (found.iterate.active != driver.calibration.base).any()
+
+
+@pytest.mark.parametrize("never", [{"settled_step": 0.0}, {"sparse_sound": -1.0}])
+@pytest.mark.parametrize("schedule", [SHARED_ONLY, SHARED_OPTIMAL])
+def test_a_row_that_has_not_settled_has_not_converged_however_many_steps_it_took(never, schedule):
+    driver, labels = sparse_driver("grid6")
+    assert driver.run(labels.x, labels.y, schedule).converged.any()
+    strict = driver.having(replace(driver.calibration, settings=replace(driver.settings, **never)))
+    assert not strict.run(labels.x, labels.y, schedule).converged.any()
 
 
 def test_a_row_gets_the_same_answer_alone_and_among_others():

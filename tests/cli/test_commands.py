@@ -48,12 +48,11 @@ def test_help_names_the_methods_and_answers_there_are() -> None:
     assert f"[default: {fb.DEFAULT_METHOD}]" in text("train", "--help")
 
 
-def test_help_names_what_was_registered_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_names_what_was_registered_meanwhile() -> None:
     before = text("train", "--help")
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    fb.register(replace(registry.find("ridge"), name="ridge-again"))
-    assert "ridge-again" in text("train", "--help")
-    monkeypatch.undo()
+    with registry.scope():
+        fb.register(replace(registry.find("ridge"), name="ridge-again"))
+        assert "ridge-again" in text("train", "--help")
     assert text("train", "--help") == before
 
 

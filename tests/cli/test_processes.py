@@ -132,7 +132,7 @@ def test_a_signal_while_labelling_keeps_what_was_solved(
 
 def test_ctrl_c_while_training_saves_the_best_so_far(home: Path, tmp_path: Path) -> None:
     words = ("train", home / "rows", "--method", "mse", "--budget", 120, "--out", tmp_path / "model")
-    process = start(*words, "--set", "learning_rate=0.003", "--unlabelled", 10, folder=tmp_path)
+    process = start(*words, "--set", "learning_rate=0.003", folder=tmp_path)
     assert process.stderr is not None
     seen = ""
     while process.poll() is None and "step" not in seen:
@@ -147,7 +147,7 @@ def test_ctrl_c_while_training_saves_the_best_so_far(home: Path, tmp_path: Path)
     assert record.history
     assert "interrupted" in record.note
     assert record.settings["learning_rate"] == 0.003
-    assert (record.method, record.unlabelled) == ("mse", 10)
+    assert (record.method, record.unlabelled) == ("mse", 0)
 
 
 def test_a_signal_while_the_default_compiles_saves_what_there_is(home: Path, tmp_path: Path) -> None:

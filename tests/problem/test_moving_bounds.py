@@ -113,17 +113,76 @@ def test_a_row_without_a_feasible_point_is_known() -> None:
 
 
 def test_solutions_move_with_their_bounds() -> None:
-    problem = moving()
+    """One by one and many at once."""
+    problem, step = moving(), 1e-5
     solver = Solver.build(problem)
-    for row in ([0.3, 2.0, 1.0], [0.3, 2.0, 0.0], [0.79, 1.2, 1.0]):
-        x = np.array(row)
-        slopes = solver.sensitivity(x, solver.solve(x).point).y[:, :2]
-        step = 1e-5
-        wanted = [
-            (optimum(x[None] + step * np.eye(3)[k]) - optimum(x[None] - step * np.eye(3)[k]))[0] / (2 * step)
-            for k in (0, 1)
-        ]
-        np.testing.assert_allclose(slopes, np.transpose(wanted), atol=1e-4)
+    x = np.array([[0.3, 2.0, 1.0], [0.3, 2.0, 0.0], [0.79, 1.2, 1.0]])
+    wanted = np.stack(
+        [(optimum(x + step * np.eye(3)[k]) - optimum(x - step * np.eye(3)[k])) / (2 * step) for k in (0, 1)],
+        axis=2,
+    )
+    for row, at in enumerate(x):
+        slopes = solver.sensitivity(at, solver.solve(at).point).y[:, :2]
+        np.testing.assert_allclose(slopes, wanted[row], atol=1e-8)
+    assert solver.batch is not None
+    found = solver.batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    moved, sound = solver.batch.tangents.solve(x, found.point, np.eye(3)[:, :2])
+    assert sound.all()
+    np.testing.assert_allclose(moved, wanted, atol=1e-8)
+
+
+def test_an_output_that_the_nominal_input_pins_is_free_elsewhere() -> None:
+    """A solar plant, whose nominal hour is at night."""
+
+    def problem(**how: Any) -> fb.Problem:
+        return fb.Problem(
+            lambda x, y: (y[0] - 2.0) ** 2 + (y[1] - 0.3) ** 2,
+            [0.0, -1.0],
+            lambda x: jnp.stack([x[0], jnp.ones(())]),
+            nominal=[0.0],
+            **how,
+        )
+
+    x = np.array([[0.0], [0.5], [1.0]])
+    wanted = np.column_stack([x[:, 0], np.full(3, 0.3)])
+    declared = problem(box=([0.0], [1.0]))
+    drawn = problem(sampler=lambda generator: generator.uniform(0.0, 1.0, 1))
+    for each in (declared, drawn, problem(box=([0.0], [0.0]), widest=([0.0, -1.0], [1.0, 1.0]))):
+        np.testing.assert_allclose(fb.label(each, x, jobs=1).y, wanted, atol=1e-6)
+    data = fb.label(declared, count=40, seed=0, jobs=1)
+    proxy = fb.fit(declared, data, budget=300)
+    for answer in ("conditioned", "solved", "auto"):
+        np.testing.assert_allclose(proxy.predict(x, answer).y, wanted, atol=1e-6)
+    np.testing.assert_allclose(proxy.sensitivity(x[1:2])[0, :, 0], [1.0, 0.0], atol=1e-6)
+    # Nobody could know: the row says so instead of being wrong.
+    hidden = problem(box=([0.0], [0.0]))
+    assert fb.label(hidden, x, jobs=1).outcomes() == {"OK": 1, "OPENED": 2}
+    solver = Solver.build(hidden)
+    assert solver.batch is not None
+    assert solver.batch.solve(x, None, np.zeros(3, dtype=bool)).converged.tolist() == [True, False, False]
+
+
+def test_bounds_that_cross_have_no_feasible_point() -> None:
+    problem = fb.Problem(
+        lambda x, y: jnp.sum((y - 2.0) ** 2),
+        [0.2, -1.0],
+        lambda x: jnp.stack([x[0], jnp.ones(())]),
+        box=([0.3], [1.0]),
+        nominal=[0.5],
+    )
+    x = np.array([[0.1], [0.5], [1.0]])
+    assert fb.label(problem, x, jobs=1).outcomes() == {"OK": 2, "INFEASIBLE": 1}
+    proxy = fb.fit(problem, fb.label(problem, count=40, seed=0, jobs=1), "ridge", budget=300)
+    for answer in ("conditioned", "solved", "auto"):
+        found = proxy.predict(x, answer)
+        assert found.outcomes() == {"OK": 2, "INFEASIBLE": 1}
+        assert np.isnan(found.y[0]).all()
+
+
+def test_a_problem_in_which_nothing_can_vary_is_refused() -> None:
+    problem = fb.Problem(lambda x, y: jnp.sum(y * x), [1.0], [1.0], box=([0.0], [1.0]))
+    with pytest.raises(fb.FeasiblyError, match="nothing to decide"):
+        fb.label(problem, count=2, jobs=1)
 
 
 def test_the_twin_with_fixed_bounds_has_the_same_answers() -> None:

@@ -285,12 +285,12 @@ def test_what_is_given_goes_to_the_methods_that_honour_it(
         toy_data, ["ridge", "mae", "response"], ["mean"], labels=LABELS, unlabelled=8, trials=3,
         settings={"mae": {"width": 2.0}},
     )  # fmt: skip
-    assert seen == {"ridge": (None, 1, None), "mae": (8, 3, 2.0), "response": (8, 1, None)}
+    assert seen == {"ridge": (None, 1, None), "mae": (None, 3, 2.0), "response": (8, 1, None)}
     assert {row["method"]: (row["unlabelled"], row["trials"]) for row in found.rows} == {
-        "ridge": (None, 1), "mae": (8, 3), "response": (8, 1),
+        "ridge": (None, 1), "mae": (None, 3), "response": (8, 1),
     }  # fmt: skip
     words = describe(found)
-    assert "8 inputs without labels were given to the methods that can use them: not to ridge." in words
+    assert "8 inputs without labels were given to the methods that can use them: not to ridge, mae." in words
     assert "3 trials were given to the methods that can use them: not to ridge, response." in words
 
 

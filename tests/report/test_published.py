@@ -148,6 +148,6 @@ def test_a_stand_in_stands_beside_the_row_it_was_to_be() -> None:
         ("Sandwich BNN SvP", "ridge", "sandwich-bnn"),
     ]
     assert count_verdicts(lines) == count_verdicts(lines[:1])
-    assert "| Sandwich BNN SvP | ridge for sandwich-bnn | svp |" in to_markdown(beside_sheet(lines))
+    assert "| Sandwich BNN SvP | ridge (instead of sandwich-bnn) | svp |" in to_markdown(beside_sheet(lines))
     assert "Sandwich BNN SvP (ridge)" in to_markdown(beside_sheet(lines, narrow=True))
     assert {entry["method"] for entry in robustness_entries(TABLE_57, rows)} == {"sandwich-bnn"}

@@ -156,8 +156,8 @@ def test_a_seed_that_fell_back_is_a_line_of_its_own_and_not_averaged() -> None:
             ("response", "ridge", 1),
         ]
         assert lines[1].mean["gap_percent"] == pytest.approx(0.02)
-        assert "| ridge for response † | mean | 0.900 |" in sheet.to_markdown(render.sheet_of(given))
-        assert render.notes_of(given) == ["† ridge for response: no time"]
+        assert "| ridge (instead of response) † | mean | 0.900 |" in sheet.to_markdown(render.sheet_of(given))
+        assert render.notes_of(given) == ["† ridge (instead of response): no time"]
     found = Comparison("p", tuple(rows))
     assert [r["seed"] for r in found.pick("response", "mean")] == [0, 1]
     assert [r["seed"] for r in found.pick("ridge", "mean")] == [0]

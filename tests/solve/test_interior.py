@@ -10,6 +10,7 @@ import pytest
 import feasibly as fb
 from feasibly.problem.sampling import sample
 from feasibly.solve import solve
+from feasibly.solve.lanes.attempts import CORRECTED, AttemptPlan
 from feasibly.solve.nlp import Solver
 from feasibly.solve.settings import DEFAULT
 from tests.problems import make
@@ -49,9 +50,9 @@ def test_constraints_that_hold_nearly_do_not_change_the_cost_where_multipliers_a
 def test_an_iteration_is_mehrotras_on_the_whole_system(name):
     """(6) and its right-hand sides, against Newton's equations with nothing eliminated and no code in common."""
     problem = make(name)
-    solver = Solver.build(problem)
+    solver = Solver.build(problem, settings=replace(DEFAULT, start_barriers=(3e-3, 0.3)))
     model, interior, x = solver.model, solver.interior, sample(problem, 1, seed=5)[0]
-    at, settings = interior.central_points[-1], replace(DEFAULT.fast, regularisation=0.0)
+    at, settings = interior.wide_points[0], replace(DEFAULT.fast, regularisation=0.0)
     y, nu, s, z = at.y, at.nu, at.s, at.z
     hessian, jacobian, normals, r, g, c = _derivatives(model, x, at)
     n, ne, m = len(y), len(nu), len(s)
@@ -115,3 +116,35 @@ def _derivatives(model, x, at):
         found[0][np.ix_(free, free)], found[1][:, free], found[2][:, free],
         found[3].ravel()[free], found[4].ravel(), found[5].ravel(),
     )  # fmt: skip
+
+
+def test_a_row_that_shifts_have_led_to_a_minimum_is_solved_from_elsewhere_too():
+    """Two wells; the nominal solution is in the left one, and where the input is negative the right one is deeper."""
+    problem = fb.Problem(
+        lambda x, y: jnp.sum((y**2 - 1.0) ** 2) + 2.0 * x[0] * y[0],
+        [-2.0],
+        [2.0],
+        box=([-0.6], [1.0]),
+        nominal=[1.0],
+        start=[0.2],
+    )
+    # A wide point that is still in the nominal well, so that it leads there whatever the input.
+    solver = Solver.build(problem, settings=replace(DEFAULT, start_barriers=(3e-3, 3e-2, 30.0)))
+    x, interior = np.linspace(-0.6, -0.2, 9)[:, None], solver.interior
+    alone = [interior._attempt(row, interior.wide_points[0], DEFAULT.safeguarded, True) for row in x]
+    assert all(end.iterate.y[0] < -0.5 for end in alone)
+    both = [interior.solve_inertia_corrected(row) for row in x]
+    gain = [
+        interior.cost(row, one.iterate) - interior.cost(row, two.iterate)
+        for row, one, two in zip(x, alone, both, strict=True)
+    ]
+    assert min(gain) > -1e-8
+    assert max(gain) > 0.1
+    nothing = np.zeros(len(x), dtype=bool)
+    lanes = solver.batch
+    lanes.plan = AttemptPlan(near=CORRECTED, following={})
+    assert (lanes.solve(x, None, nothing).point.y < -0.5).all()
+    lanes.plan = AttemptPlan(near=CORRECTED)
+    found = lanes.solve(x, None, nothing)
+    assert found.converged.all()
+    assert (found.point.y > 0.5).all()

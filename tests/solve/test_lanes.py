@@ -32,10 +32,10 @@ from tests.problems import CASES, make
 @pytest.mark.parametrize("step", [DEFAULT.fast, DEFAULT.safeguarded])
 @pytest.mark.parametrize("name", ["grid6", "toy", "nonconvex", "unconstrained", "degenerate"])
 def test_an_iteration_is_that_of_one_row_at_a_time(name, step):
-    solver = Solver.build(make(name))
+    solver = Solver.build(make(name), settings=replace(DEFAULT, start_barriers=(3e-3, 0.3)))
     alone, lanes = solver.interior.iteration, LaneIteration(solver.model, solver.settings)
     x = sample(make(name), lanes.width, seed=1)
-    central = solver.interior.central_points[-1]
+    central = solver.interior.wide_points[0]
     plain = np.concatenate([central.y, central.nu, central.s, central.z])
     lanes.iterate[:] = 0.0
     lanes.iterate[: len(plain)] = plain[:, None]

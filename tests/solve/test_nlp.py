@@ -395,8 +395,10 @@ def test_sensitivity_agrees_with_finite_differences(name: str) -> None:
     found = solver.sensitivity(x, solution.point, direction)
     step = 1e-4
     ahead, behind = (solver.solve(x + sign * step * direction[:, 0]) for sign in (1, -1))
+    # Reactive power may be split in any way between generators at one bus.
+    settled = np.delete(np.arange(problem.n_outputs), problem.blocks.get("qg", slice(0)))
     for slope, after, before in (
-        (found.y, ahead.y, behind.y),
+        (found.y[settled], ahead.y[settled], behind.y[settled]),
         (found.equality, ahead.duals.equality, behind.duals.equality),
     ):
         wanted = (after - before) / (2 * step)

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,15 +39,12 @@ def _package(folder: Path, **points: str) -> Path:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A registry that has not asked the packages yet, and a folder that is searched for them."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setattr(registry, "_EVERYWHERE", set(registry._EVERYWHERE))
-    monkeypatch.setattr(registry, "_BROKEN", {})
-    monkeypatch.setattr(registry, "_WAITING", [registry.GROUP])
     monkeypatch.delitem(sys.modules, "others", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
+    with registry.scope(ask=True):
+        yield tmp_path
 
 
 def _toy() -> tuple[fb.Problem, fb.Dataset]:
@@ -114,6 +112,68 @@ def test_what_a_method_does_not_declare_is_refused(fresh: Path) -> None:
         fb.fit(problem, data, "mine", trials=2)
     with pytest.raises(fb.FeasiblyError, match="leave steps out"):
         fb.fit(problem, data, "mine", steps=[])
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "said"),
+    [
+        ("mae", {"loss": "mse"}, "mae does not have 'loss' to choose"),
+        ("mae", {"multiplier": 5.0}, "'multiplier' to choose"),
+        ("mae-penalty", {"dual_every": 2}, "'dual_every' to choose"),
+        ("supervised-bnn", {"rounds": 2}, "'rounds' to choose"),
+        ("mae", {"hidden_layers": -1}, "'hidden_layers' of 'mae' is a whole number of at least 0, not -1"),
+        (
+            "mae",
+            {"width": -1.0, "repair": "banana"},
+            "'width' of 'mae' is a number above 0.*'repair' of 'mae' is one of sigmoid, clip",
+        ),
+        ("lagrangian-dual", {"dual_every": 0}, "of at least 1, not 0"),
+        ("sandwich-bnn", {"estimator": "x"}, "one of shared, local"),
+        ("sandwich-bnn", {"sup_share": 1.5}, "of at least 0 and of at most 1, not 1.5"),
+        ("sandwich-dnn", {"learning_rate": float("nan")}, "a number above 0, not nan"),
+    ],
+)
+def test_settings_that_a_method_cannot_honour_are_refused(method: str, settings: dict, said: str) -> None:
+    problem, data = _toy()
+    with pytest.raises(fb.FeasiblyError, match=said):
+        fb.fit(problem, data, method, budget=5, **settings)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"seed": -1}, "a seed is a whole number"),
+        ({"seed": 1.5}, "a seed is a whole number"),
+        ({"budget": "10"}, "positive number of seconds"),
+        ({"unlabelled": 3.7}, "how many inputs to draw"),
+        ({"unlabelled": 30}, "mae learns from labels alone"),
+        ({"progress": 3}, "progress is a function"),
+        ({"steps": []}, "those of another run"),
+        ({"steps": "abc"}, "those of another run"),
+        ({"steps": [{"a": 1}]}, "those of another run"),
+        ({"steps": [{"trial": 1, "place": 0, "chunks": [3]}]}, "more than 1 trials"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(wrong: dict, said: str) -> None:
+    problem, data = _toy()
+    with pytest.raises(fb.FeasiblyError, match=said):
+        fb.fit(problem, data, "mae", **{"budget": 5, **wrong})
+
+
+def test_what_is_no_method_is_not_registered(fresh: Path) -> None:
+    for given, said in (
+        ("x", "takes a feasibly.Method"),
+        (dataclasses.replace(registry.find("ridge"), name=""), "small letters"),
+        (dataclasses.replace(registry.find("ridge"), name="a/b"), "small letters"),
+    ):
+        with pytest.raises(fb.FeasiblyError, match=said):
+            fb.register(given)  # type: ignore[arg-type]
+    problem, data = _toy()
+    fb.register(fb.Method("silent", "gives nothing", lambda request: None))  # type: ignore[arg-type, return-value]
+    told: list[str] = []
+    with pytest.raises(fb.FeasiblyError, match="should give a feasibly"):
+        fb.fit(problem, data, "silent", budget=0.3, progress=lambda moment: told.append(moment.stage))
+    assert told
 
 
 def test_workers_have_what_packages_offer_and_nothing_else(

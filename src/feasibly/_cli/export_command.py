@@ -50,6 +50,6 @@ def export(
         return
     size = made.path.stat().st_size / 1e6
     show(
-        f"{made.answer} answers of {proxy.problem.name} in {made.path} ({size:.1f} MB), names and bounds in "
-        f"{made.facts}; read back, it differs from the proxy by {made.difference:.0e} at most."
+        f"{made.answer} answers of {proxy.record.label} for {proxy.problem.name} in {made.path} ({size:.1f} MB), "
+        f"names and bounds in {made.facts}; read back, it differs from the proxy by {made.difference:.0e} at most."
     )

@@ -41,6 +41,8 @@ class RungResult:
     steps: NDArray[np.int64] | None = None
     factorisations: NDArray[np.int64] | None = None
     standing: Iterate | None = None
+    unproven: Mask | None = None
+    """Rows that have not converged: feasible or not, nothing shows that they are answers."""
 
 
 def solved(driver: Driver, plan: Plan, x: Array) -> RungResult:
@@ -67,7 +69,7 @@ def auto(
     the solver.
     """
     inside = np.flatnonzero(~outside)
-    found = driver.run(x[inside], belief.mean[inside], plan.schedule)
+    found = driver.run(x[inside], belief.mean[inside], plan)
     fine = found.converged & (np.maximum(*found.measured[1:]) <= tolerance)
     if trust is not None:
         hard = difficulty(driver, x[inside], Belief(belief.mean[inside], belief.std[inside]))

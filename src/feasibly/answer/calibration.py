@@ -55,7 +55,7 @@ class Centre(NamedTuple):
         "candidates.lower": "outputs", "candidates.upper": "outputs", "candidates.inequality": "inequalities",
         "watched": "inequalities",
     },
-    added=("large_barrier", "watched"),
+    added=("large_barrier", "watched", "row_seconds", "solving_seconds"),  # seconds shape no answer
     stored={
         "radius": "trust", "max_changes": "flips", "auto_tries_passes": "confirms", "start_from_belief": "warm",
         "start_from_passes": "goes_on", "large_barrier": "wide",

@@ -2,7 +2,7 @@
 
 In order (`Driver.run`):
 
-1. the plan for the schedule (`answer.plan`): how many shared passes, and where the row-wise solver starts;
+1. the plan (`answer.plan`): levels, how many shared passes, and where the row-wise solver starts;
 2. every row begins at the belief's mean with predicted multipliers (`_begin`);
 3. for each level of the schedule, the rows it takes (`_rows`) go through shared operators (`answer.shared`) or the
    row-wise solver (`_row_by_row`);
@@ -166,20 +166,22 @@ class Driver:
         self,
         x: Array,
         mean: Array,
-        schedule: tuple[Level, ...],
+        schedule: tuple[Level, ...] | Plan,
         *,
         until: float = np.inf,
         begin: Iterate | None = None,
     ) -> Found:
-        """Take every row through `schedule`; rows that end unconverged keep the least violated point met.
+        """Take every row through the levels of a plan; rows that end unconverged keep the least violated point met.
+
+        Of a schedule alone the plan is the usual one (`plan_schedule`).
 
         No further pass is begun once `time.monotonic()` is past `until`. `begin` is where rows stood at the end of an
         earlier call, for levels that start at what was found; NaN for those that begin now.
         """
-        centre, plan = self.operator(0), self.plan(schedule)
+        centre, plan = self.operator(0), schedule if isinstance(schedule, Plan) else self.plan(schedule)
         known = np.isfinite(mean).all(axis=1, keepdims=True)
         progress = self._begin(x, np.where(known, mean, centre.centre.y), plan, until, begin)
-        for level in schedule:
+        for level in plan.schedule:
             rows = self._rows(progress, level)
             if not len(rows) or progress.late:
                 continue
@@ -233,6 +235,9 @@ class Driver:
             large_barrier=start is SolverStart.NOMINAL_LARGE_BARRIER,
         )
         progress.factorisations[rows] += found.iterations
+        progress.infeasible[rows] = np.array(
+            [outcome == "INFEASIBLE" for outcome in found.outcome], dtype=bool
+        )
         ok = found.ok
         if not ok.any():
             return

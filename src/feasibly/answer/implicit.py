@@ -30,7 +30,7 @@ from feasibly.precision import called_back
 from feasibly.problem._fixed import moving_bounds
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
-from feasibly.problem.point import Duals, Point
+from feasibly.problem.point import Point
 from feasibly.quick import quick
 
 Array = NDArray[np.float64]
@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 
 def answer_function(
     problem: Problem,
-    answer: Callable[[Array], Answer],
+    answer: Callable[[Array], Point],
     programs: Programs | None = None,
     *,
     settings: Settings,
@@ -48,7 +48,8 @@ def answer_function(
 
     Args:
         problem: what is answered.
-        answer: for whole batches, outside the traced program.
+        answer: for whole batches, outside the traced program; NaN where there is none. It is called back from a thread
+            of XLA's own and must run nothing of JAX: on a machine with one core that would wait for itself for ever.
         programs: the same inside it. Without them every answer is found outside.
         settings: numbers of the method.
         solve: what becomes of rows that the program does not reach: whether `answer` finds them, or they are NaN.
@@ -67,7 +68,6 @@ def answer_function(
         if len(left):
             answers = answer(flat[left])
             duals = answers.duals
-            assert duals is not None
             order = np.argsort(-duals.inequality, axis=1, kind="stable")[:, :most]
             pressing = np.take_along_axis(duals.inequality, order, axis=1)
             parts = (answers.y, duals.equality, order, pressing, duals.lower, duals.upper)
@@ -220,9 +220,7 @@ def move(problem: Problem, x: Any, found: tuple[Any, ...], along: Any, settings:
     return step[:n] * free + ends
 
 
-def sensitivity(
-    problem: Problem, rowwise: RowSolver, answer: Answer, directions: Any, settings: Settings
-) -> Array:
+def sensitivity(problem: Problem, rowwise: RowSolver, answer: Answer, directions: Any) -> Array:
     """How each answer moves along the columns of `directions`: `(rows, n_outputs, k)`; NaN for rows without an answer.
 
     One sparse factorisation a row, many rows at once.
@@ -234,35 +232,7 @@ def sensitivity(
     moved = np.full((len(answer), problem.n_outputs, width), np.nan)
     duals = answer.duals
     assert duals is not None
-    known = duals.known & np.isfinite(answer.y).all(axis=1)
-    # Where the interior-point method has ended, a multiplier and its slack say together what is active, and how
-    # strongly; a threshold on multipliers alone put derivatives of 588_sdet off by up to 1e-2.
-    inside = known & np.isin(answer.level, ("row", "solver"))
-    if inside.any():
-        point = Point(answer.y[inside], duals.take(inside))
-        moved[inside] = rowwise.sensitivity(answer._inputs[inside], point, along, tight=False)
-    rows = np.flatnonzero(known & ~inside)
-    x = answer._inputs[rows]
-    at = _active_only(duals.take(rows), settings)
-    low, high = problem.bounds(x)
-    # On an active bound to the last bit: its barrier term is its multiplier by its slack.
-    least = settings.active_multiplier * _largest(at.equality, at.lower, at.upper)
-    y = np.where(at.lower > least, low, np.where(at.upper > least, high, answer.y[rows]))
-    moved[rows] = rowwise.sensitivity(x, Point(y, at), along, tight=True)
+    rows = np.flatnonzero(duals.known & np.isfinite(answer.y).all(axis=1))
+    point = Point(answer.y[rows], duals.take(rows))
+    moved[rows] = rowwise.sensitivity(answer._inputs[rows], point, along)
     return moved
-
-
-def _active_only(duals: Duals, settings: Settings) -> Duals:
-    """Multipliers of active constraints; the others are slack, however little room they have."""
-    parts = (duals.equality, duals.inequality, duals.lower, duals.upper)
-    largest = _largest(*parts)
-    least = settings.active_multiplier * largest
-    # Outputs that can stand in for each other move, but not without end.
-    little = settings.derivative_damping * largest
-    inequality, lower, upper = (np.where(part > least, part, 0.0) for part in parts[1:])
-    return Duals(duals.equality, inequality, np.maximum(lower, little), np.maximum(upper, little))
-
-
-def _largest(*parts: Array) -> Array:
-    """Of each row, `(rows, 1)`."""
-    return np.max([np.abs(part).max(axis=1, initial=0.0) for part in parts], axis=0)[:, None]

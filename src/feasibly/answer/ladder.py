@@ -115,8 +115,9 @@ class Ladder:
         Hundreds of draws from a large network take minutes. Whoever asks for another answer to the same inputs gets
         the belief from before, and the time it took is counted again.
         """
-        if self._believed is not None and np.array_equal(self._believed[0], x):
-            _, kept, seconds = self._believed
+        known = self._believed  # read once: another thread may put its own there
+        if known is not None and np.array_equal(known[0], x):
+            _, kept, seconds = known
             return Belief(kept.mean, kept.std.copy()), seconds
         began = time.perf_counter()
         belief = self.model.predict(x)
@@ -179,13 +180,14 @@ class Ladder:
             climbed = self._climb(
                 rows.safe, belief, which, plan, tolerance, seed, draws, trust, schedule, until, begin
             )
-        y = np.where(rows.answerable[:, None], self.problem.pin(rows.safe, climbed.y), np.nan)
-        objective, max_equality, max_inequality = self._measured(rows.safe, y, climbed, rows.answerable)
+        given = rows.answerable & ~np.isnan(climbed.y).any(axis=1)
+        y = np.where(given[:, None], self.problem.pin(rows.safe, climbed.y), np.nan)
+        objective, max_equality, max_inequality = self._measured(rows.safe, y, climbed, given)
+        holds, outside = np.maximum(max_equality, max_inequality) <= tolerance, self.outside(rows.safe)
         seconds = time.perf_counter() - began + known
         outcome = row_outcomes(
-            np.maximum(max_equality, max_inequality) <= tolerance, self.outside(rows.safe), rows.finite, rows.refused,
-            climbed.verdicts, climbed.rungs,
-        )  # fmt: skip
+            holds, outside, rows.finite, rows.refused, _proven(climbed, holds & ~outside), climbed.rungs
+        )
         return Answer(
             y=y,
             std=climbed.std,
@@ -199,7 +201,7 @@ class Ladder:
             multipliers=climbed.duals,
             problem=self.problem,
             warnings=rows.warnings,
-            level=climbed.level,
+            level=tuple(name if there else "" for name, there in zip(climbed.level, given, strict=False)),
             steps=climbed.steps,
             factorisations=climbed.factorisations,
             standing=climbed.standing,
@@ -225,33 +227,42 @@ class Ladder:
         left = np.flatnonzero(unsolved)
         level = np.full(len(host), "shared", dtype=object)
         factorisations = np.zeros(len(host), dtype=np.int64)
+        infeasible = np.zeros(len(host), dtype=bool)
         if len(left):
             schedule = CONDITIONED if self._program is None or note else ROW_BY_ROW
             level[left] = ""
         if len(left) and (schedule is CONDITIONED or self.driver.rowwise.installed):
             again = self.driver.run(host[left], self.model.predict(host[left]).mean, schedule)
             level[left], factorisations[left] = again.level, again.factorisations
-            unsolved[left] = ~again.converged
+            unsolved[left], infeasible[left] = ~again.converged, again.infeasible
             better = again.converged if schedule is ROW_BY_ROW else np.ones(len(left), dtype=bool)
             left, again_y = left[better], again.y[better]
             y = self.problem.pin(host[left], again_y)
             found = found.put(left, y, self.problem.worst(host[left], y))
         y, objective, equality, inequality = found[:4]
-        if not answerable.all():
+        given = answerable & ~infeasible
+        if not given.all():
             with double():
-                y = (jnp if stays else np).where(answerable[:, None], y, np.nan)
+                y = (jnp if stays else np).where(given[:, None], y, np.nan)
+            objective, equality, inequality = (
+                np.where(given, part, np.nan) for part in (objective, equality, inequality)
+            )
         outside = None if note or self._program is None else found.outside
         holds, elsewhere = (
             np.asarray(np.maximum(equality, inequality) <= tolerance),
             self._outside_there(rows, outside),
         )
         short = unsolved & holds & ~elsewhere
-        verdicts = [AnswerOutcome.UNSOLVED if row else None for row in short] if short.any() else None
+        verdicts: list[AnswerOutcome | None] | None = None
+        if short.any() or infeasible.any():
+            verdicts = [AnswerOutcome.UNSOLVED if row else None for row in short]
+            for row in np.flatnonzero(infeasible):
+                verdicts[row] = AnswerOutcome.INFEASIBLE
         outcome = row_outcomes(holds, elsewhere, rows.finite, rows.refused, verdicts)
 
         def duals() -> Duals:
-            at = np.where(answerable[:, None], np.asarray(y), self.problem.start)
-            return refine(self.driver, rows.safe, self.driver.start(rows.safe, at), answerable)
+            at = np.where(given[:, None], np.asarray(y), self.problem.start)
+            return refine(self.driver, rows.safe, self.driver.start(rows.safe, at), given)
 
         return Answer(
             y=y,
@@ -266,7 +277,7 @@ class Ladder:
             multipliers=duals,
             problem=self.problem,
             warnings=(note, *rows.warnings) if note else rows.warnings,
-            level=tuple(level),
+            level=tuple(np.where(given, level, "")),
             factorisations=factorisations,
         )
 
@@ -316,18 +327,19 @@ class Ladder:
         assert plan is not None
         if which == "auto":
             return auto(self.driver, plan, x, belief, self.outside(x), tolerance, trust)
-        found = self.driver.run(x, belief.mean, schedule or plan.schedule, until=until, begin=begin)
-        if schedule is None:  # feasible is not enough: an answer that is OK has converged
-            short = ~found.converged & ~(np.maximum(*found.measured[1:]) > tolerance) & ~self.outside(x)
-            nothing = [AnswerOutcome.UNSOLVED if row else None for row in short]
-        self._fill_in_belief(x, belief, found)
+        found = self.driver.run(x, belief.mean, schedule or plan, until=until, begin=begin)
+        if found.infeasible.any():
+            nothing = [AnswerOutcome.INFEASIBLE if row else None for row in found.infeasible]
+        answers, measured = self._without_solution(x, belief, found)
 
         def duals() -> Duals:
             return refine(self.driver, x, found.iterate, found.converged, found.solved)
 
+        # Feasible is not enough: an answer that is OK has converged.
+        unproven = None if schedule is not None else ~found.converged
         return RungResult(
-            found.y, found.std, rungs, nothing, duals, found.measured, tuple(found.level), found.steps,
-            found.factorisations, found.iterate,
+            answers, found.std, rungs, nothing, duals, measured, tuple(found.level), found.steps,
+            found.factorisations, found.iterate, unproven,
         )  # fmt: skip
 
     def _belief_for(self, x: Array, which: str, plan: Plan | None) -> tuple[Belief, float]:
@@ -337,11 +349,33 @@ class Ladder:
         nothing = np.full((len(x), self.problem.n_outputs), np.nan)
         return Belief(nothing, nothing), 0.0
 
-    def _fill_in_belief(self, x: Array, belief: Belief, found: Found) -> None:
-        """Rows that could not be solved stand at what is believed of them, as elsewhere."""
+    def _without_solution(
+        self, x: Array, belief: Belief, found: Found
+    ) -> tuple[Array, tuple[Array, Array, Array]]:
+        """Answers and what was measured of them: nothing of rows without a solution, and what is believed of those that
+        could not be solved where nobody had asked the model."""
         others = np.flatnonzero(~found.converged & np.isnan(belief.mean).all(axis=1))
+        if not len(others) and not found.infeasible.any():
+            return found.y, found.measured
+        cost, equality, inequality = found.measured
+        measured = cost.copy(), equality.copy(), inequality.copy()
+        answers = found.y.copy()
         if len(others):
             mean = np.nan_to_num(self.model.predict(x[others]).mean)
-            found.iterate.y[others] = np.clip(mean, *self.problem.limits.usual)
-            for part in found.measured:
-                part[others] = np.nan
+            answers[others] = np.clip(mean, *self.problem.limits.usual)
+        answers[found.infeasible] = np.nan
+        for part in measured:
+            part[others] = np.nan
+            part[found.infeasible] = np.nan
+        return answers, measured
+
+
+def _proven(climbed: RungResult, good: Mask) -> list[AnswerOutcome | None]:
+    """What each row's rung says of it; one that is feasible and has not converged is no answer."""
+    if climbed.unproven is None:
+        return climbed.verdicts
+    short = climbed.unproven & good
+    return [
+        AnswerOutcome.UNSOLVED if verdict is None and row else verdict
+        for verdict, row in zip(climbed.verdicts, short, strict=True)
+    ]

@@ -212,9 +212,10 @@ def _spread(inverse: Array, columns: Array, gram: Array, base: NDArray[np.bool_]
     """
     active = np.flatnonzero(base)
     variance = np.diag(inverse).copy()
-    if len(active):
-        small = gram[np.ix_(active, active)]
-        small = small + 1e-10 * np.trace(small) / len(active) * np.eye(len(active))
+    small = gram[np.ix_(active, active)]
+    usual = float(np.trace(small)) / max(len(active), 1)
+    if usual > 0.0:  # where equalities settle everything there is nothing to take away
+        small = small + 1e-10 * usual * np.eye(len(active))
         solved = scipy.linalg.solve(small, columns[:, active].T, assume_a="pos")
         variance -= np.sum(columns[:, active] * solved.T, axis=1)
     return np.sqrt(np.maximum(variance, 0.0))

@@ -59,6 +59,8 @@ class Found:
     """Multipliers of rows that the row-wise solver answered: those of all constraints."""
     measured: tuple[Array, Array, Array]
     """Cost, largest |equality| and largest violation of what each row stands at; NaN where nobody looked."""
+    infeasible: Mask
+    """Rows that the row-wise solver has shown to have no solution."""
     passes: tuple[PassRecord, ...] = ()
     """What each pass over shared operators took and brought."""
 
@@ -93,6 +95,7 @@ class Progress:
         self.level: NDArray[np.object_] = np.full(rows, "", dtype=object)
         self.factorisations: Ints = np.zeros(rows, dtype=np.int64)
         self.solved: list[tuple[Ints, Duals]] = []
+        self.infeasible: Mask = np.zeros(rows, dtype=bool)
         self.passes: list[PassRecord] = []
 
     @property
@@ -131,5 +134,6 @@ class Progress:
             self.factorisations,
             self.solved,
             self.measured,
+            self.infeasible,
             tuple(self.passes),
         )

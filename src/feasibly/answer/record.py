@@ -169,7 +169,7 @@ class Answer:
     problem: Problem | None = field(default=None, repr=False)
     """What was optimised, and with it every name."""
     level: tuple[str, ...] = field(default=(), repr=False)
-    """What answered each row: `shared`, `overruled`, `restart` or `optimal` (shared operators), `row` (the row's own
+    """What answered each row: `shared`, `far-belief`, `restart` or `optimal` (shared operators), `row` (the row's own
     factorisations) or `solver`; empty where nothing converged and for answers that do not iterate."""
     steps: NDArray[np.int64] | None = field(default=None, repr=False)
     """Steps on shared operators that each row took."""

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Point
 from feasibly.solve.settings import DEFAULT, SolverSettings
 
@@ -214,23 +215,45 @@ class RowSolver:
         self._one_by_one(found, rows, thorough)
         return Solved(found.point, tuple(found.outcome), found.iterations, found.seconds, found.measured)
 
-    def sensitivity(self, x: Array, point: Point, directions: Array | None, tight: bool) -> Array:
+    def solve_without_jax(self, x: Array) -> Point:
+        """Solve rows as for labels, by nothing but the solver, which must be `available`; NaN where that finds nothing.
+
+        For programs that call back: what is looked at in `solve` is looked at by the solver here.
+        """
+        solver, found = self.solver, Point.nothing(self.problem, len(x))
+        left = np.arange(len(x))
+        with self._lock:
+            if len(x) and self._before_batch(len(x)) == 0 and self.batch is not None:
+                done = self.batch.solve(x, None, np.zeros(len(x), dtype=bool))
+                kept = [
+                    row for row in np.flatnonzero(done.converged) if solver.holds(x[row], done.point.y[row])
+                ]
+                found.put(kept, done.point.take(kept))
+                left = np.setdiff1d(left, kept)
+            for row in left:
+                solved = solver.solve(x[row])
+                if solved.outcome.ok:
+                    found.put(row, solved.point)
+        return found
+
+    def sensitivity(self, x: Array, point: Point, directions: Array | None) -> Array:
         """How solved rows move along `directions` (all inputs without): `(rows, n_outputs, k)`.
 
-        Every inequality with a multiplier holds with equality if they are `tight`; otherwise points are where the
-        interior-point method has ended.
+        NaN where a solution has no derivative.
         """
         along = np.eye(self.problem.n_inputs) if directions is None else directions
         moved = np.empty((len(x), self.problem.n_outputs, along.shape[1]))
         left = np.arange(len(x))
         if len(left) and self._before_batch(len(x)) == 0 and self.batch is not None:
             with self._lock:
-                tangents = self.batch.tangents
-                if tangents is not None:
-                    moved, sound = tangents.solve(x, point, along, tight)
-                    left = np.flatnonzero(~sound)
+                moved, sound = self.batch.tangents.solve(x, point, along)
+                left = np.flatnonzero(~sound)
         for row in left:
-            moved[row] = self.solver.sensitivity(x[row], point.take(row), along, tight=tight).y
+            with self._lock:
+                try:
+                    moved[row] = self.solver.sensitivity(x[row], point.take(row), along).y
+                except FeasiblyError:
+                    moved[row] = np.nan
         return moved
 
     @functools.cached_property

@@ -61,7 +61,7 @@ class Level:
 
 
 _SHARED = Level("shared", WhichRows.LEFT, Factorisation.SHARED, Mode.PROXIMAL, StartFrom.BELIEF)
-_OVERRULED = Level("overruled", WhichRows.FAR, Factorisation.CENTRAL, Mode.OPTIMAL, StartFrom.FOUND)
+_FAR_BELIEF = Level("far-belief", WhichRows.FAR, Factorisation.CENTRAL, Mode.OPTIMAL, StartFrom.FOUND)
 _ROW = Level("row", WhichRows.LEFT, Factorisation.OWN, Mode.OPTIMAL, StartFrom.FOUND)
 _RESTART = Level("restart", WhichRows.WITHOUT_SOLVER, Factorisation.CENTRAL, Mode.PROXIMAL, StartFrom.CENTRE)
 _RESTART_OPTIMAL = Level(
@@ -70,7 +70,7 @@ _RESTART_OPTIMAL = Level(
 _OPTIMAL = Level("optimal", WhichRows.EVERY, Factorisation.SHARED, Mode.OPTIMAL, StartFrom.FOUND, approach=2)
 _FROM_BELIEF = Level("shared", WhichRows.LEFT, Factorisation.SHARED, Mode.OPTIMAL, StartFrom.BELIEF)
 
-CONDITIONED = (_SHARED, _OVERRULED, _RESTART, _ROW)
+CONDITIONED = (_SHARED, _FAR_BELIEF, _RESTART, _ROW)
 """`conditioned`: feasible and, where the belief is not far off, optimal to many digits."""
 
 POLISHED = (_OPTIMAL, _RESTART_OPTIMAL, _ROW)

@@ -14,7 +14,7 @@ from feasibly._codec import record
 from feasibly.model.settings import ComplementaritySettings
 from feasibly.solve.settings import SolverSettings
 
-METHOD_VERSION = 3
+METHOD_VERSION = 4
 """Of the method as code, where these numbers do not tell: it rises when answers, or which of them `auto` keeps, change
 by more than rounding. What was certified of earlier answers is not true of later ones."""
 
@@ -37,7 +37,7 @@ by more than rounding. What was certified of earlier answers is not true of late
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
         "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
         "settled_step", "sparse_sound", "cost_tolerance_share", "multiplier_complementarity",
-        "stationarity_tolerance",
+        "stationarity_tolerance", "stationarity_floor",
     ),
     stored={
         "active_multiplier": "presses", "taus": "prices_of_belief", "derivative_damping": "corner",
@@ -71,6 +71,9 @@ class Settings:
     stationarity_tolerance: float = 1e-3
     """In optimal mode: the largest entry of the Lagrangian's gradient over the largest multiplier, where the last step
     began; a step contracts it tenfold or better."""
+    stationarity_floor: float = 1e-6
+    """Or over this share of the cost: where the true multipliers are zero those of the iteration vanish with the
+    gradient, and their ratio says nothing."""
     cost_tolerance_share: float = 0.1
     """The loop over a batch ends when every cost changed by less than this share of that: what is looked at afterwards
     is one step later."""
@@ -166,7 +169,7 @@ class Settings:
     patient_rounds: tuple[int, int] = (40, 40)
     """For the last ones: ten of 688 rows of case500 needed so many."""
     switched_rounds: tuple[int, int] = (12, 6)
-    """The same where elements may be out of service: rows whose active set that changes in many places are many, and
+    """The same where elements may be out of service: rows whose active set changes in many places are many, and are
     quicker to solve. With case118's patient rounds five outages in six took twice as long."""
 
     # ---- passes ----------------------------------------------------------------------------------------

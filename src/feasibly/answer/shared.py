@@ -93,10 +93,10 @@ def _run_passes(
         progress.steps[rows[left]] += residuals.steps
         done, merit = has_converged(s, iterate.y, residuals, proximal), _merit(s, residuals)
         stay = ~done
-        # From the best point found so far active sets no longer change: the rate tells from the second pass on.
+        # From a point that was found already active sets hardly change: the rate tells from the second pass on.
         near = level.start is StartFrom.FOUND
         if stay.sum() > s.few_hopeless and not (near and number == 0):
-            stay &= converging(s, merit, last, steps, s.patient_passes if near else number)
+            stay &= converging(s, merit, last, residuals.steps, s.patient_passes if near else number)
         for part, now in zip(ended, iterate, strict=True):
             part[left[~stay]] = now[~stay]
         converged[left[done]] = True
@@ -128,21 +128,21 @@ def _merit(settings: Settings, residuals: Residuals) -> Array:
     )
 
 
-def converging(settings: Settings, merit: Array, last: Array | None, steps: int, number: int) -> Mask:
+def converging(settings: Settings, merit: Array, last: Array | None, steps: Ints | int, number: int) -> Mask:
     """Rows that will converge soon, by the rate at which their residuals fall.
 
     Args:
         settings: what counts as soon.
         merit: the largest violation of each row over its tolerance.
         last: the same before the pass; `None` after the first one.
-        steps: of the pass.
+        steps: that each row took in the pass.
         number: of the pass, from zero.
     """
     s = settings
     if last is None:
         return np.asarray(merit < s.hopeless[0])
     with np.errstate(divide="ignore", invalid="ignore"):
-        rate = np.log(np.maximum(last, 1.0) / np.maximum(merit, 1e-30)) / steps
+        rate = np.log(np.maximum(last, 1.0) / np.maximum(merit, 1e-30)) / np.maximum(steps, 1)
         ahead = np.log(np.maximum(merit, 1.0)) / np.maximum(rate, 1e-9)
     return np.asarray((merit < s.hopeless[1]) & ((ahead < s.most_steps_ahead) | (number < s.patient_passes)))
 

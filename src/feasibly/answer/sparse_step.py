@@ -197,8 +197,8 @@ class _WorkingRows:
         self._given = x, mean, *(np.asarray(part) for part in state)
         self.state = Iterate(*(np.array(part) for part in state))
         equality, inequality, change, remaining, stationarity = np.full((5, len(x)), np.inf)
-        steps = np.zeros(len(x), dtype=np.int64)
-        self.residuals = Residuals(equality, inequality, change, remaining, steps, stationarity)
+        steps, settled = np.zeros(len(x), dtype=np.int64), np.zeros(len(x), dtype=bool)
+        self.residuals = Residuals(equality, inequality, change, remaining, steps, stationarity, settled)
         self._rows = np.arange(min(len(x), BATCH))
         self._next = count = len(self._rows)
         self.x, self.mean, self.y, self.nu, self.lam, self.active = (
@@ -236,17 +236,14 @@ class _WorkingRows:
         change, previous = _relative(self.cost, self._costs[0]), _relative(*self._costs)
         ratio = np.clip(change / np.maximum(previous, 1e-300), 0.0, s.slowest_contraction)
         remaining = np.where(np.isfinite(self._costs[1]), change * ratio / (1.0 - ratio), np.inf)
-        multiplier = np.maximum(np.maximum(_worst(self.nu), _worst(self.lam)), 1e-300)
-        stationarity = _worst(self.r) / multiplier
+        multiplier = np.maximum(_worst(self.nu), _worst(self.lam))
+        # Without constraints that press, the cost alone says whether a row has settled.
+        unit = np.maximum(np.maximum(multiplier, s.stationarity_floor * np.abs(self.cost)), 1e-300)
+        stationarity = np.where(multiplier > 0.0, _worst(self.r) / unit, 0.0)
         inequality = _worst(np.maximum(self.a, 0.0))
-        seen = Residuals(_worst(self.g), inequality, change, remaining, self._steps, stationarity)
-        done = (
-            has_converged(s, self.y, seen, self._proximal)
-            & self._stops
-            & (self._step_length < s.settled_step)
-        )
-        done &= self._consistent
-        self._final = done & (most > 0)
+        settled = (self._step_length < s.settled_step) & self._consistent
+        seen = Residuals(_worst(self.g), inequality, change, remaining, self._steps, stationarity, settled)
+        self._final = has_converged(s, self.y, seen, self._proximal) & self._stops & (most > 0)
         for whole, part in zip(self.residuals, seen, strict=True):
             whole[self._rows] = part
         return self._retire(np.flatnonzero(~self._final & (self._steps >= most)))

@@ -57,7 +57,11 @@ class Residuals(NamedTuple):
     steps: NDArray[np.int64]
     """How many were taken."""
     stationarity: Array
-    """The largest entry of the Lagrangian's gradient over the largest multiplier, where the last step began."""
+    """The largest entry of the Lagrangian's gradient over the largest multiplier (or a small share of the cost, if that
+    is more), where the last step began."""
+    settled: NDArray[np.bool_]
+    """What else an iteration asks for: on sparse operators, that the last step was short and its active set that of its
+    own complementarity problem."""
 
 
 def has_converged(settings: Settings, y: Array, seen: Residuals, proximal: bool) -> NDArray[np.bool_]:
@@ -65,7 +69,7 @@ def has_converged(settings: Settings, y: Array, seen: Residuals, proximal: bool)
     gain nothing more."""
     s = settings
     done = np.isfinite(y).all(axis=1) & (seen.equality < s.equality_tolerance)
-    done &= seen.inequality < s.inequality_tolerance
+    done &= (seen.inequality < s.inequality_tolerance) & seen.settled
     if proximal:
         return np.asarray(done & (seen.change < s.settled_change))
     done &= (seen.change < s.change_tolerance) & (seen.remaining < s.remaining_tolerance)
@@ -78,8 +82,8 @@ class Carry(NamedTuple):
     state: Iterate
     costs: tuple[Any, Any]
     """Costs at the last two points, the newest first."""
-    broken: Any
-    """The largest violation over its tolerance, over all rows, at the last point looked at."""
+    worst_in_batch: Any
+    """The largest violation over its tolerance, of all rows, at the last point looked at."""
     count: Any
     stationarity: Any
     """Of each row, as in `Residuals`."""
@@ -142,7 +146,8 @@ class DenseIteration:
                 out = self._run(operator.inverse, *args, most, cost_tolerance, proximal, rounds)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         parts = [np.concatenate(part) for part in zip(*outs, strict=True)]
-        return Iterate(*parts[:4]), Residuals(*parts[4:])
+        everything = np.ones(len(x), dtype=bool)
+        return Iterate(*parts[:4]), Residuals(*[*parts[4:], everything])
 
     def on_device(
         self, operator: Operator, x: Any, mean: Any, state: Iterate, steps: int, *, rounds: tuple[int, int]
@@ -221,8 +226,8 @@ def take_step(
     r = r + jax.lax.cond(
         proximal, lambda: inverse.proximal_gradient((state.y - mean)[free]), lambda: jnp.zeros_like(r)
     )
-    own = (lambda solved: solved) if corrected is None else corrected
-    d = own(inverse.solve(jax.lax.optimization_barrier(r), g))
+    correct = (lambda solved: solved) if corrected is None else corrected
+    d = correct(inverse.solve(jax.lax.optimization_barrier(r), g))
     lam, active = state.lam, state.active
     if len(lam):
         q = inverse.along_normals(d[:n]) + a + inverse.gram @ lam
@@ -242,7 +247,7 @@ def take_step(
                 corrected.bordered,
                 settings=settings.complementarity,
             )
-        d = d + own(inverse.respond(lam - state.lam))
+        d = d + correct(inverse.respond(lam - state.lam))
     # Frozen derivatives are trusted as far as the data reach; further, the step is shortened, never turned.
     share = 1.0 / jnp.maximum(jnp.max(jnp.abs(d[:n]) / inverse.radius[:, None], axis=0), 1.0) if n else 1.0
     moved = Iterate(
@@ -255,8 +260,9 @@ def take_step(
         _worst(g) / settings.equality_tolerance, _worst(jnp.maximum(a, 0.0)) / settings.inequality_tolerance
     )
     multiplier = jnp.maximum(_worst(state.equality), _worst(state.lam))
+    unit = jnp.maximum(multiplier, settings.stationarity_floor * jnp.abs(cost))
     # Without constraints that press, the cost alone says whether a row has settled.
-    stationarity = jnp.where(multiplier > 0.0, _worst(r) / jnp.maximum(multiplier, 1e-300), 0.0)
+    stationarity = jnp.where(multiplier > 0.0, _worst(r) / jnp.maximum(unit, 1e-300), 0.0)
     return Carry(moved, (cost, carry.costs[0]), jnp.max(broken), carry.count + 1, stationarity)
 
 
@@ -300,11 +306,9 @@ def _compile(
             )
 
         def unfinished(carry: Carry) -> Any:
-            now, before = carry.costs
-            changed = jnp.max(relative_change(now, before))
-            settled = (carry.broken < 1.0) & (changed < settings.settling_change)
-            done = (changed < cost_tolerance) | (proximal & settled)
-            return (carry.count < steps) & ~done
+            changed = jnp.max(relative_change(*carry.costs))
+            enough = jnp.where(proximal, settings.settling_change, cost_tolerance)
+            return (carry.count < steps) & ~((carry.worst_in_batch < 1.0) & (changed < enough))
 
         last = jax.lax.while_loop(unfinished, step, Carry.first(Iterate(y, equality, lam, active)))
         state = last.state

@@ -66,7 +66,7 @@ class SolutionMap:
 
     arrays: SolutionMapArrays
     max_changes: int
-    rounds: tuple[tuple[int, int], ...] = DEFAULT.law_rounds
+    rounds: tuple[tuple[int, int], ...] = DEFAULT.response_rounds
     """Of the complementarity problem, soft and hard: for all rows, then for those that did not settle."""
     settings: ComplementaritySettings = DEFAULT
     """Its other numbers."""
@@ -76,15 +76,15 @@ class SolutionMap:
         cls, arrays: SolutionMapArrays, max_changes: int, settings: ComplementaritySettings
     ) -> SolutionMap:
         """A solution map with as many rounds as the settings say."""
-        return cls(arrays, max_changes, settings.law_rounds, settings)
+        return cls(arrays, max_changes, settings.response_rounds, settings)
 
     def suited(self, x: Array) -> SolutionMap:
         """The same solution map with as many rounds as pay on inputs like these."""
         s = self.settings
-        share = float(np.mean(self._run(x, s.law_rounds[0], single=False)[1]))
-        if share >= s.law_settles:
+        share = float(np.mean(self._run(x, s.response_rounds[0], single=False)[1]))
+        if share >= s.response_patient:
             return self
-        return replace(self, rounds=s.law_rounds[:1] if share >= s.law_mostly else ((0, 0),))
+        return replace(self, rounds=s.response_rounds[:1] if share >= s.response_settles else ((0, 0),))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrays", on_device(self.arrays))

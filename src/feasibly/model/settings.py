@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from feasibly._codec import record
 
 
-@record("complementarity-settings")
+@record(
+    "complementarity-settings",
+    stored={
+        "response_rounds": "law_rounds",
+        "response_patient": "law_settles",
+        "response_settles": "law_mostly",
+    },
+)
 @dataclass(frozen=True)
 class ComplementaritySettings:
     """How the active set of a row is found, where rows share a matrix."""
@@ -44,11 +51,11 @@ class ComplementaritySettings:
 
     # ---- the first-order response ----------------------------------------------------------------------
 
-    law_rounds: tuple[tuple[int, int], ...] = ((8, 4), (40, 40))
+    response_rounds: tuple[tuple[int, int], ...] = ((8, 4), (40, 40))
     """Soft and hard rounds: for all rows, and then for those that did not settle."""
-    law_settles: float = 0.9
+    response_patient: float = 0.9
     """Share of the labels that settle in the first of those above which patience pays for the others;"""
-    law_mostly: float = 0.5
+    response_settles: float = 0.5
     """and below which the map is its linear part alone. On a congested grid patience took longer than solving."""
 
 

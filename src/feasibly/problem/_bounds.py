@@ -33,7 +33,8 @@ class Bounds:
 
     Attributes:
         lower, upper: the widest that any input of the declared range has.
-        usual: `(lower, upper)` of the nominal input.
+        usual: `(lower, upper)` of the nominal input; the widest where that input pins an output which another leaves
+            open.
         functions: `(lower, upper)` as functions of one `x`, or `None` where they are constants.
     """
 
@@ -50,15 +51,21 @@ class Bounds:
         given: tuple[ArrayLike, ArrayLike] | None,
         nominal: Array,
         box: tuple[Array, Array] | None,
+        draw: Callable[[np.random.Generator], ArrayLike] | None = None,
     ) -> Bounds:
-        """From the bounds of the nominal input, the functions if there are any, and the widest if somebody knows."""
+        """From the bounds of the nominal input, the functions if there are any, and the widest if somebody knows.
+
+        Where nobody does they are looked for in the `box`, or among inputs that `draw` gives.
+        """
         if functions is None:
             return Bounds(lower, upper, (lower, upper))
-        low, high = _widest(functions, nominal, box) if given is None else given
+        low, high = _widest(functions, nominal, box, draw) if given is None else given
         ends = np.minimum(lower, np.asarray(low, np.float64)), np.maximum(upper, np.asarray(high, np.float64))
-        for end in ends:
+        pinned = np.asarray(lower >= upper) & (ends[0] < ends[1])
+        usual = np.where(pinned, ends[0], lower), np.where(pinned, ends[1], upper)
+        for end in (*ends, *usual):
             end.setflags(write=False)
-        return Bounds(*ends, (lower, upper), functions)
+        return Bounds(*ends, usual, functions)
 
     def at(self, x: Any) -> tuple[Any, Any]:
         """The bounds of one input, in `jax.numpy`."""
@@ -123,30 +130,32 @@ def bounds_given(
 
 
 def _widest(
-    functions: tuple[Bound, Bound], nominal: Array, box: tuple[Array, Array] | None
+    functions: tuple[Bound, Bound],
+    nominal: Array,
+    box: tuple[Array, Array] | None,
+    draw: Callable[[np.random.Generator], ArrayLike] | None,
 ) -> tuple[Array, Array]:
     """The lowest lower and the highest upper bound over the box: exact for bounds that are affine in `x`.
 
-    Others are looked up at the corners of the box and at random inputs, and extended by their slopes; without a box
-    they are those of the nominal input.
+    Others are looked up at the corners of the box and at random inputs, and extended by their slopes. Without a box
+    they are those of the nominal input and of inputs that are drawn.
     """
 
     def both(x: Any) -> Any:
         return jnp.stack([functions[0](x), functions[1](x)])
 
-    if box is None:
-        with double():
-            low, high = np.asarray(jax.jit(twin(both))(nominal))
-        return low, high
-    low, high = box
     random = np.random.Generator(np.random.Philox(key=_PROBE_SEED))
-    rows = np.concatenate([[nominal, low, high], low + random.random((_PROBES, len(low))) * (high - low)])
+    if box is not None:
+        low, high = box
+        some = [low, high, *(low + random.random((_PROBES, len(low))) * (high - low))]
+    else:
+        some = [] if draw is None else [np.asarray(draw(random), np.float64) for _ in range(_PROBES)]
     with double():
-        values = np.asarray(jax.jit(jax.vmap(twin(both)))(rows))
+        values = np.asarray(jax.jit(jax.vmap(twin(both)))(np.stack([nominal, *some])))
         slopes = np.asarray(jax.jit(jax.jacobian(twin(both)))(nominal))
+    widest = values[:, 0].min(axis=0), values[:, 1].max(axis=0)
+    if box is None:
+        return widest
     ends = (low - nominal) * slopes, (high - nominal) * slopes
     below, above = (pick(*ends).sum(axis=-1) for pick in (np.minimum, np.maximum))
-    return (
-        np.fmin(values[:, 0].min(axis=0), values[0, 0] + below[0]),
-        np.fmax(values[:, 1].max(axis=0), values[0, 1] + above[1]),
-    )
+    return np.fmin(widest[0], values[0, 0] + below[0]), np.fmax(widest[1], values[0, 1] + above[1])

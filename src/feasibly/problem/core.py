@@ -125,7 +125,8 @@ class Problem:
         )  # fmt: skip
         if faults:
             raise ProblemError(f"problem {self.name!r}", faults)
-        self.limits = Bounds.over(data.lower, data.upper, functions, widest, data.nominal, data.box)
+        reach = data.box if data.spread is None else _around(data.nominal, data.spread)
+        self.limits = Bounds.over(data.lower, data.upper, functions, widest, data.nominal, reach, sampler)
         self.lower: Array = self.limits.lower
         self.upper: Array = self.limits.upper
         self.spread: float | None = data.spread
@@ -204,8 +205,7 @@ class Problem:
             )
         if self.drawing is not None:
             return self.drawing.box(chosen)
-        ends = self.nominal * (1.0 - chosen), self.nominal * (1.0 + chosen)
-        return np.minimum(*ends), np.maximum(*ends)
+        return _around(self.nominal, chosen)
 
     # ---- batched evaluation, float64 ------------------------------------------------------------------
 
@@ -372,3 +372,9 @@ def _matrix(where: str, values: ArrayLike, width: int, faults: list[Fault]) -> A
     if matrix.ndim != 2 or matrix.shape[1] != width:
         faults.append(Fault(where, f"expected shape (rows, {width}), got {matrix.shape}"))
     return matrix
+
+
+def _around(nominal: Array, spread: float) -> tuple[Array, Array]:
+    """The range of inputs within a share of the nominal ones."""
+    ends = nominal * (1.0 - spread), nominal * (1.0 + spread)
+    return np.minimum(*ends), np.maximum(*ends)

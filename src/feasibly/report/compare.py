@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -189,6 +190,8 @@ def _check_methods(plan: ComparisonPlan, chosen: Sequence[str], jobs: int | None
             raise ReportError(str(error)) from None
         if alone and name not in chosen:
             raise ReportError(f"there are settings for {name}, which is not compared; leave them out")
+    if not 0.0 < plan.budget < math.inf:
+        raise ReportError(f"the budget must be a positive number of seconds and finite, not {plan.budget}")
     if plan.trials < 1:
         raise ReportError(f"at least one trial is needed, not {plan.trials}")
     names = ", ".join(chosen)

@@ -36,7 +36,7 @@ LOOKS: Mapping[str, tuple[str, str, str]] = {
     "mse-penalty": (GREY, "2", ":"),
     "lagrangian-dual": (BLACK, "*", "-."),
 }
-"""Colour, marker and line of every method, the same in every figure."""
+"""Colour, marker and line of the methods here, the same in every figure; others take the next of `CYCLE`."""
 
 _STYLE: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -132,7 +132,7 @@ def new_figure(
 
 def look(label: str, place: int = 0) -> tuple[str, str, str]:
     """Colour, marker and line of a method, or of whatever is drawn in `place`."""
-    for name in sorted(LOOKS, key=len, reverse=True):
-        if label.startswith(name):
-            return LOOKS[name]
+    name = label.replace(",", " ").split(" ")[0]  # of `ridge (instead of response), conditioned`: ridge
+    if name in LOOKS:
+        return LOOKS[name]
     return CYCLE[place % len(CYCLE)], "o", "-"

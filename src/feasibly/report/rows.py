@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from feasibly._words import named
+
 
 def as_now(row: Mapping[str, Any]) -> dict[str, Any]:
     """A stored row in today's form: older ones had what was asked for as `method` and what answered as `instead`."""
@@ -24,8 +26,8 @@ def stands_in(row: Mapping[str, Any]) -> bool:
 
 
 def called(row: Mapping[str, Any]) -> str:
-    """The method in words: `ridge`, or `ridge for response` where it stands in."""
-    return f"{row['method']} for {row['asked']}" if stands_in(row) else str(row["method"])
+    """The method in words: `ridge`, or `ridge (instead of response)` where it stands in."""
+    return named(str(row["method"]), str(row["asked"]) if stands_in(row) else "")
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -33,10 +33,10 @@ def lead(problem: Problem, row: Mapping[str, Any], solver: float | None, who: st
     if solver and each:
         speed = f", at {timing(each)} an instance where {who} takes {timing(solver)}"
     return (
-        f"A proxy for {problem.name} learnt from {row['labels']:,} solved instances. On {row['count']:,} others, "
-        f"unseen until then, its {row['answer']} answers cost {_gap(row['gap_percent'])} more or less than the optimum "
-        f"on average, and {percent(row['share_feasible'], '.1f')} of them keep every constraint to within 0.0001"
-        f"{speed}."
+        f"A proxy for {problem.name}, {called(row)}, learnt from {row['labels']:,} solved instances. On "
+        f"{row['count']:,} others, unseen until then, its {row['answer']} answers cost {_gap(row['gap_percent'])} more "
+        f"or less than the optimum on average, and {percent(row['share_feasible'], '.1f')} of them keep every "
+        f"constraint to within 0.0001{speed}."
     )
 
 

@@ -89,7 +89,7 @@ class InteriorAttempt:
         """Where the steps became those of `final_large`."""
 
     def run(self) -> AttemptEnd:
-        """InteriorIterate to the end."""
+        """Iterate to the end."""
         for count in range(self._settings.most_iterations):
             self._count = count
             if self._nearly_optimal and self._passes():

@@ -14,6 +14,7 @@ import casadi
 import numpy as np
 
 from feasibly._codec import record
+from feasibly.problem.errors import FeasiblyError
 from feasibly.solve.records import Array
 from feasibly.solve.settings import DEFAULT, SolverSettings
 
@@ -189,6 +190,14 @@ class NlpModel:
         low, high = (np.asarray(part).ravel() for part in self.bounds(x))
         return low, high
 
+    def opens(self, x: Array) -> np.ndarray:
+        """Rows whose bounds leave an output open that is no variable here, being pinned for all declared inputs."""
+        if self.bounds is None or len(self.free) == len(self.lower):
+            return np.zeros(len(x), dtype=bool)
+        ends = [self.bounds_at(row) for row in x]
+        pinned = self.lower >= self.upper
+        return np.array([bool(np.any(pinned & (low < high))) for low, high in ends], dtype=bool)
+
     def search_at(self, x: Array) -> tuple[Array, Array]:
         """The bounds of one input, the usual ones where they meet for this input alone."""
         low, high = self.bounds_at(x)
@@ -251,9 +260,14 @@ def build_model(problem: Problem, settings: SolverSettings = DEFAULT) -> NlpMode
 
     Raises:
         TranslationError: the problem uses an operation that cannot be translated.
+        FeasiblyError: no output can vary.
     """
     from feasibly.solve.translate import translate, translate_function
 
+    if not np.any(problem.limits.usual[0] < problem.limits.usual[1]):
+        raise FeasiblyError(
+            f"every output of {problem.name} is fixed by its bounds; there is nothing to decide"
+        )
     made = translate(problem)
     bounds = None
     if problem.limits.functions is not None:

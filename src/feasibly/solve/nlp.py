@@ -152,6 +152,11 @@ class Solver:
         began = time.perf_counter()
         if not np.isfinite(x).all():
             return self._failed(Outcome.NOT_FINITE_INPUT, 0, 0, began)
+        lower, upper = self.model.bounds_at(x)
+        if np.any(lower > upper + self.options.feasibility):
+            return self._failed(Outcome.INFEASIBLE, 0, 0, began)
+        if self.model.opens(x[None])[0]:
+            return self._failed(Outcome.OPENED, 0, 0, began)
         nominal = self._nominal_point()
         given = start if start is not None and start.is_finite else None
         row = RowAttempts(self, self.options.warm, x, given, nominal, self._centred, thorough, tried)
@@ -183,16 +188,13 @@ class Solver:
         verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else [Outcome.NUMERICAL, *outcomes][-1]
         return self._failed(verdict, iterations, len(outcomes), began)
 
-    def sensitivity(
-        self, x: ArrayLike, point: Point, directions: ArrayLike | None = None, *, tight: bool = False
-    ) -> Sensitivity:
+    def sensitivity(self, x: ArrayLike, point: Point, directions: ArrayLike | None = None) -> Sensitivity:
         """How the solution of `x` moves with the input.
 
         Args:
             x: the input that `point` belongs to.
             point: its solution, as in `solve(x).point`.
             directions: `(n_inputs, k)`; only these combinations of inputs are followed. All inputs if not given.
-            tight: every inequality with a multiplier holds with equality, whatever room `point` leaves it.
 
         Raises:
             FeasiblyError: the row was not solved, or its solution has no derivative.
@@ -201,9 +203,7 @@ class Solver:
             raise FeasiblyError("a row without a solution has no sensitivity")
         row = np.asarray(x, dtype=np.float64)
         self._check_shapes(row, None)
-        return self._differentiator.differentiate(
-            row, point, check_directions(directions, len(row)), tight=tight
-        )
+        return self._differentiator.differentiate(row, point, check_directions(directions, len(row)))
 
     @staticmethod
     def _quietly(attempts: Iterator[AttemptResult]) -> Iterator[AttemptResult]:
@@ -257,8 +257,11 @@ class Solver:
         """The search for a feasible point."""
         return Feasibility(self.model, self.settings)
 
+    def holds(self, x: Array, y: Array) -> bool:
+        """Whether every constraint of a row holds to the promised tolerance, in the problem's own units."""
+        return self._holds(x, y, self._evaluate(y, x)[1])
+
     def _holds(self, x: Array, y: Array, rows: Array) -> bool:
-        """Whether every constraint holds to the promised tolerance, in the problem's own units."""
         equality, inequality = rows[: self.model.n_equalities], rows[self.model.n_equalities :]
         lower, upper = self.model.bounds_at(x)
         off = (np.abs(equality), inequality, lower - y, y - upper)

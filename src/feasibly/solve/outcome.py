@@ -20,6 +20,7 @@ class Outcome(enum.Enum):
     EVALUATION = 8
     CRASHED = 9
     ISLANDED = 10
+    OPENED = 11
 
     @property
     def ok(self) -> bool:
@@ -61,6 +62,10 @@ _ADVICE: Mapping[Outcome, str] = {
     ),
     Outcome.ISLANDED: (
         "Its outages split the grid; leave the row out, or let the parts balance each on its own (islands=True)."
+    ),
+    Outcome.OPENED: (
+        "An output is free for this input and pinned for all that the problem declares; declare a wider range of "
+        "inputs, or give the problem widest=(lower, upper)."
     ),
     Outcome.CRASHED: "The process that was solving this row died; run the same command again to solve it.",
 }

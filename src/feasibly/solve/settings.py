@@ -5,7 +5,7 @@ are handed on. What belongs to the layout of a processor (bytes of a cache, lane
 files), or only keeps a division from zero, stands beside its code.
 
 Letters are those of the optimality conditions in `_newton`: `y` outputs, `s` slacks, `z` their multipliers, `mu` the
-mean of `s z`. "Scaled units" are those of `Model`: objective and constraints divided by their gradients at the start.
+mean of `s z`. "Scaled units" are those of `NlpModel`: objective and constraints over their gradients at the start.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ _ELASTIC = replace(_SAFEGUARDED, refine_below=1e-2, short_step=1e-5, most_short_
 
 @record(
     "solver-settings",
+    retired=("condensed_directions", "condensed_solves"),
     added=(
+        "refinement_solves",
+        "refinement_failure",
         "elastic_zero",
         "elastic_error_factor",
         "ipopt_complementarity",
@@ -93,6 +96,11 @@ _ELASTIC = replace(_SAFEGUARDED, refine_below=1e-2, short_step=1e-5, most_short_
         "violation_apart",
         "infeasible_cold_attempts",
         "extended_iterations",
+        "refinement_enough",
+        "refinement_correction",
+        "crossover_rounds",
+        "crossover_residual",
+        "crossover_sign",
     ),
     stored={
         "start_barriers": "centres",
@@ -154,14 +162,15 @@ class SolverSettings:
     """Objective and constraints with larger gradients at the start are scaled down to this, as IPOPT does by
     default."""
     usual_multiplier: float = 100.0
-    """Where multipliers are larger than this on average, errors are divided by by how much, as IPOPT does."""
+    """Where multipliers are larger than this on average, errors are divided by the excess, as IPOPT does."""
 
     # ---- where rows start ------------------------------------------------------------------------------
 
-    start_barriers: tuple[float, ...] = (3e-3, 0.3)
-    """Rows start at the points of the nominal input's central path with these barrier parameters: 3e-3 is best on easy
-    grids (197_snem: 11 iterations, from 0.3 12); on congested ones (240_pserc__api) no row gets away from there, and
-    from 0.3 all do."""
+    start_barriers: tuple[float, ...] = (3e-3, 3.0, 30.0)
+    """Rows start at the points of the nominal input's central path with these barrier parameters: *near* its end,
+    *wide* and *wider*. 3e-3 is best on easy grids (197_snem: 11 iterations, from 0.3 12); on congested ones no row gets
+    away from there. From 3 rows of 240_pserc__api (correlated) take 23 iterations, from 0.3 more than 100, and those of
+    eight other grids as many. From 30 rows are solved once more that were led to a minimum by shifts."""
     barrier_increase: float = 10.0
     """From one point of the path to one with a larger barrier parameter, that rises by at most this factor at a
     time."""
@@ -320,14 +329,15 @@ class SolverSettings:
     elastic_iterations: int = 100
     """At most."""
     elastic_rounding_iterations: int = 6
-    """A row that satisfies the other two for so many iterations has as much of the second as it will have;"""
+    """A row that satisfies the other two for so many iterations has as much of the second as it will have: the
+    violation that it is left with has to be larger than all constraints are off by then,"""
+    infeasible_margin: float = 2.0
+    """so many times."""
     elastic_zero: float = 1e-7
     """A violation of no more than this, in scaled units, where an elastic row has been followed to the optimum, is
     none."""
     elastic_error_factor: float = 10.0
     """Errors of such a row, as multiples of its barrier parameter, that are as good as none."""
-    infeasible_margin: float = 2.0
-    """the violation has to be so many times what all constraints are off by then."""
 
     # ---- how a solution moves with the input -------------------------------------------------------------
 
@@ -335,17 +345,33 @@ class SolverSettings:
     """Less slack than this is none."""
     sensitivity_regularisation: float = 1e-10
     """Of constraints that hold with equality, so that those that depend on each other leave the system regular."""
-    condensed_directions: int = 16
-    """Directions up to which the interior-point method's own matrix pays; for more the factorisation of the whole
-    system is shared by many and hardly matters."""
-    condensed_solves: int = 2
-    """On that matrix: with one, what moves is off by 2e-5 on 118 buses, with two by nothing more than with four."""
+    refinement_solves: int = 10
+    """On that matrix, at most: each takes out what ratios that are bounded, and what is added to the diagonals, leave.
+    Two are enough on most grids; rows of 162_ieee_dtc were off by 3e-4 with two and by 7e-7 with four."""
+    refinement_enough: float = 1e-8
+    """A solve that changes no more than that share is the last,"""
+    refinement_correction: float = 1e-7
+    """and one whose last changes more than that is not sound: many rows at once leave it to one at a time,"""
+    refinement_failure: float = 1e-4
+    """which finds no derivative where the last still changes so much: the system is singular."""
     condensed_largest_ratio: float = 1e8
     """The largest `z/s` in it, as in `safeguarded`."""
     condensed_regularisation: float = 1e-9
-    """On its diagonal; the second solve takes it out."""
+    """On its diagonal; refinement takes it out."""
     condensed_residual: float = 1e-7
     """What may be left of the equations, relative to their terms."""
+    crossover_rounds: int = 6
+    """Of Newton's method from an answer to the optimum of its active set, at most: one or two where that is the right
+    one."""
+    crossover_residual: float = 1e-11
+    """What may be left of the optimality conditions there, relative to the largest multiplier or one."""
+    crossover_sign: float = 1e-9
+    """How far a multiplier, or a slack, may be on the wrong side: it is as good as zero, or rounding."""
+
+    @property
+    def wide_barrier(self) -> float:
+        """That of the wide central point."""
+        return self.start_barriers[:2][-1]
 
 
 DEFAULT = SolverSettings()

@@ -219,7 +219,8 @@ def _evaluate(equation: Any, values: list[Value]) -> list[Value]:
             return [np.asarray(values[0]).astype(equation.params["new_dtype"])]
     except NotStaticError:
         pass
-    results = equation.primitive.bind(*values, **equation.params)
+    with jax.ensure_compile_time_eval():  # even where whoever needs the solver is being traced
+        results = equation.primitive.bind(*values, **equation.params)
     return [np.asarray(result) for result in (results if equation.primitive.multiple_results else [results])]
 
 

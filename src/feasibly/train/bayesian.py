@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.model.posterior import DRAWS, BayesianNetwork, predictive_covariance
+from feasibly.train.choices import among, number
 from feasibly.train.driver import Learner, Stage, Validation
 from feasibly.train.merit import Judge
 from feasibly.train.optimise import adam, clipped, decayed
@@ -36,35 +37,35 @@ Array = NDArray[np.float64]
 class BayesianSettings(TurnSettings):
     """Everything the text fixes and everything it leaves open; `docs/learners.md` says what was chosen and why."""
 
-    prior_variance: float = 1e-2
+    prior_variance: float = number(1e-2, above=0.0)
     """The public code has 1e-4."""
     chained: bool = True
     """Whether a stage's prior is the posterior of the stage before (figure 1) or the first prior throughout."""
-    noise_mean: float = 1e-5
-    noise_variance: float = 1e-6
+    noise_mean: float = number(1e-5, above=0.0)
+    noise_variance: float = number(1e-6, above=0.0)
     """Of the prior of the labels' noise variance, in normalised units."""
-    noise_start: float = 1e-2
-    feasibility_variance: float = 1e-10
+    noise_start: float = number(1e-2, above=0.0)
+    feasibility_variance: float = number(1e-10, above=0.0)
     """In UnSup. The public code has 1e-28."""
-    sup_feasibility: float = 0.0
+    sup_feasibility: float = number(0.0, least=0.0)
     """Standard deviation, relative to that of the first block's noise, with which Sup also observes F = 0 on the
     labelled inputs. 0 leaves it out, as the text does; the public code has 0.01."""
     free_biases: bool = False
     """Whether UnSup also changes biases."""
-    start_std: float = 1e-3
+    start_std: float = number(1e-3, above=0.0)
     """Of every parameter before training."""
-    start_gain: float = 1.0 / 3.0
+    start_gain: float = number(1.0 / 3.0, above=0.0)
     """The weights' means are first drawn with this variance, divided by the number of inputs of their layer."""
-    estimator: str = "shared"
+    estimator: str = among("shared", "local")
     """`shared`: one draw of the weights a step. `local`: one for every row, by local reparameterisation."""
-    keep: str = "merit"
+    keep: str = among("merit", "elbo", "last")
     """Which state is returned: `merit`, the best on the validation labels; `elbo`, the last stage's best by its own
     objective, as in the public code, each stage handing on its best; `last`, the last."""
-    patience_sup: int = 0
-    patience_unsup: int = 0
+    patience_sup: int = number(0, least=0)
+    patience_unsup: int = number(0, least=0)
     """With these many validations without improvement a stage ends early; 0 for never. The public code has 3 and 5."""
-    validation_draws: int = 20
-    draws: int = DRAWS
+    validation_draws: int = number(20, least=1)
+    draws: int = number(DRAWS, least=2)
     """Behind the mean and variance of the trained model."""
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from feasibly.problem.errors import FeasiblyError
+from feasibly.train.choices import is_number
 
 MOST_STEPS = 2**30
 """In one chunk: they are counted in 32 bits."""
@@ -18,9 +18,9 @@ class Clock:
     """Counts down `budget` seconds from the moment it is made, and keeps accounts of where they went."""
 
     def __init__(self, budget: float, now: Callable[[], float] = time.perf_counter) -> None:
-        if not 0.0 < budget < math.inf:
+        if not is_number(budget) or budget <= 0.0:
             raise FeasiblyError(
-                f"the training budget must be a positive number of seconds and finite, not {budget}"
+                f"the training budget must be a positive number of seconds and finite, not {budget!r}"
             )
         self.budget = float(budget)
         self._now = now

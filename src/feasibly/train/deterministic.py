@@ -16,7 +16,7 @@ from feasibly.model.deterministic import Network
 from feasibly.model.networks import Architecture
 from feasibly.model.scale import Scale
 from feasibly.model.scaling import OutputMap, floored
-from feasibly.problem.errors import FeasiblyError
+from feasibly.train.choices import among, number
 from feasibly.train.driver import Learner, Stage, Validation
 from feasibly.train.feasibility import residuals
 from feasibly.train.merit import Judge
@@ -31,40 +31,37 @@ Array = NDArray[np.float64]
 class PenaltySettings:
     """ML4OPF's baselines, with the values of the paper's appendix B."""
 
-    loss: str = "mae"
+    loss: str = among("mae", "mse")
     """`mae` or `mse`, over all outputs in their own units."""
-    constraints: str = "none"
+    constraints: str = among("none", "penalty", "dual")
     """`none`, `penalty` (violations weighted by `multiplier`) or `dual` (by multipliers that grow with them)."""
-    multiplier: float = 1e-2
-    dual_step: float = 1e-2
-    dual_kick_in: int = 0
+    multiplier: float = number(1e-2, least=0.0)
+    dual_step: float = number(1e-2, least=0.0)
+    dual_kick_in: int = number(0, least=0)
     """The epoch at which multipliers begin to grow."""
-    dual_every: int = 1
+    dual_every: int = number(1, least=1)
     """Epochs from one update of the multipliers to the next."""
-    width: float = 2.0
+    width: float = number(2.0, above=0.0)
     """Hidden units for every output."""
-    hidden_layers: int = 2
-    learning_rate: float = 1e-4
-    batch: int = 32
-    repair: str = "sigmoid"
+    hidden_layers: int = number(2, least=0)
+    learning_rate: float = number(1e-4, above=0.0)
+    batch: int = number(32, least=0)
+    """Labelled rows a step; 0 for all."""
+    repair: str = among("sigmoid", "clip", "none")
     normalised: bool = False
     """Whether inputs are normalised. ML4OPF takes them as they are, in per unit, which does better: the loads that
     matter are the large ones."""
-    keep: str = "loss"
+    keep: str = among("loss", "merit")
     """Which state is returned: the best on the validation labels by the prediction `loss`, or by `merit`. Answers kept
     inside their bounds by repair start with almost no inequality violated, so that merit prefers early states that
     hardly tell one instance from another."""
-
-    def __post_init__(self) -> None:
-        if self.keep not in ("loss", "merit"):
-            raise FeasiblyError(f"keep must be 'loss' or 'merit', not {self.keep!r}")
 
 
 @dataclass(frozen=True)
 class SandwichSettings(TurnSettings):
     """A network like the Bayesian ones, trained by turns on the labels and on F."""
 
-    l1: float = 1e-6
+    l1: float = number(1e-6, least=0.0)
     """Weight of the sum of absolute weights, in both stages."""
 
 

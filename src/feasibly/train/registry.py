@@ -7,9 +7,11 @@ in every process, for the command line and for workers too.
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from feasibly.train.training import Request
 
 DEFAULT_METHOD = "response"
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 GROUP = "feasibly.methods"
 """The entry points under which packages offer methods."""
@@ -44,8 +48,6 @@ class Method:
     """Takes a `feasibly.train.training.Request` and gives a `feasibly.train.task.Trained`."""
     make_settings: Callable[[], Any] = _no_settings
     """Gives a frozen dataclass with the method's default settings, or `None` when it has none."""
-    bayesian: bool = False
-    """Whether its models have a posterior to draw from, so that `svp` applies."""
     closed: bool = False
     """Whether it is a formula, and so quick to fit again."""
     unlabelled: bool = True
@@ -56,6 +58,8 @@ class Method:
     """Whether it starts anew as often as `Request.trials` says, and keeps the best."""
     steps: bool = False
     """Whether it takes the steps of `Request.replay` again."""
+    fixed: tuple[str, ...] = ()
+    """Settings that make it what it is, or that it does not look at: nobody else may choose them."""
 
     @property
     def settings(self) -> Any:
@@ -136,12 +140,36 @@ def register(method: Method) -> Method:
     """Add a method, for `fit` and everyone else in this process; a name is taken once.
 
     Raises:
-        FeasiblyError: the name is taken.
+        FeasiblyError: the name is taken, or no name.
     """
+    if not isinstance(method, Method):
+        raise FeasiblyError(f"register takes a feasibly.Method, not {method!r}")
+    if not isinstance(method.name, str) or not _NAME.fullmatch(method.name):
+        raise FeasiblyError(
+            f"a method's name has small letters, digits and hyphens, such as my-method, not {method.name!r}"
+        )
     if method.name in _METHODS:
         raise FeasiblyError(f"a method {method.name!r} is registered already; choose another name")
     _METHODS[method.name] = method
     return method
+
+
+@contextmanager
+def scope(*, ask: bool = False) -> Iterator[None]:
+    """What is registered inside is forgotten afterwards; with `ask`, packages are asked for theirs again."""
+    methods, everywhere, broken, waiting = dict(_METHODS), set(_EVERYWHERE), dict(_BROKEN), list(_WAITING)
+    if ask:
+        _WAITING[:] = [GROUP]
+    try:
+        yield
+    finally:
+        _METHODS.clear()
+        _METHODS.update(methods)
+        _EVERYWHERE.clear()
+        _EVERYWHERE.update(everywhere)
+        _BROKEN.clear()
+        _BROKEN.update(broken)
+        _WAITING[:] = waiting
 
 
 def find(name: str) -> Method:
@@ -234,41 +262,49 @@ def _supervised_settings() -> Any:
 
 
 _BY_STEPS: dict[str, Any] = {"trials": True, "steps": True}
+_LOSS = ("loss", "constraints")
+_DUAL = ("dual_step", "dual_kick_in", "dual_every")
+_PLAIN: dict[str, Any] = {**_BY_STEPS, "unlabelled": False, "fixed": (*_LOSS, *_DUAL, "multiplier")}
+_WEIGHTED: dict[str, Any] = {**_PLAIN, "fixed": (*_LOSS, *_DUAL)}
+_BY_DUALS: dict[str, Any] = {**_PLAIN, "fixed": (*_LOSS, "multiplier")}
+_WITHOUT_TURNS: dict[str, Any] = {
+    **_BY_STEPS,
+    "fixed": (
+        "rounds", "sup_share", "closing_share", "unlabelled_batch", "feasibility_variance", "free_biases",
+        "patience_unsup",
+    ),
+}  # fmt: skip
 
 for _method in (
-    Method(
-        "ridge", "ridge regression, in closed form", _ridge, bayesian=True, closed=True, unlabelled=False, fewest=2
-    ),
-    Method(
-        "gp", "a Gaussian process, in closed form", _gp, bayesian=True, closed=True, unlabelled=False, fewest=2
-    ),
+    Method("ridge", "ridge regression, in closed form", _ridge, closed=True, unlabelled=False, fewest=2),
+    Method("gp", "a Gaussian process, in closed form", _gp, closed=True, unlabelled=False, fewest=2),
     Method(
         "mae", "mean absolute error with a bound-repair layer", _penalty, _penalty_settings("mae", "none"),
-        **_BY_STEPS,
+        **_PLAIN,
     ),
     Method(
         "mse", "mean squared error with a bound-repair layer", _penalty, _penalty_settings("mse", "none"),
-        **_BY_STEPS,
+        **_PLAIN,
     ),
     Method(
         "mae-penalty", "mean absolute error and penalised violations", _penalty, _penalty_settings("mae", "penalty"),
-        **_BY_STEPS,
+        **_WEIGHTED,
     ),
     Method(
         "mse-penalty", "mean squared error and penalised violations", _penalty, _penalty_settings("mse", "penalty"),
-        **_BY_STEPS,
+        **_WEIGHTED,
     ),
     Method(
         "lagrangian-dual", "mean absolute error and violations with learnt multipliers", _penalty,
-        _penalty_settings("mae", "dual"), **_BY_STEPS,
+        _penalty_settings("mae", "dual"), **_BY_DUALS,
     ),
     Method(
-        "supervised-bnn", "a Bayesian network trained on labels", _bayesian, _supervised_settings, bayesian=True,
-        **_BY_STEPS,
+        "supervised-bnn", "a Bayesian network trained on labels", _bayesian, _supervised_settings,
+        **_WITHOUT_TURNS,
     ),
     Method(
         "sandwich-bnn", "a Bayesian network trained by turns on labels and on feasibility", _bayesian,
-        _bayesian_settings, bayesian=True, **_BY_STEPS,
+        _bayesian_settings, **_BY_STEPS,
     ),
     Method(
         "sandwich-dnn", "a network trained by turns on labels and on feasibility", _sandwich_dnn, _sandwich_settings,
@@ -276,7 +312,7 @@ for _method in (
     ),
     Method(
         DEFAULT_METHOD, "the optimum's first-order response, corrected on labels and on its own conditioned answers",
-        _response, bayesian=True, closed=True, fewest=1,
+        _response, closed=True, fewest=1,
     ),
 ):  # fmt: skip
     _EVERYWHERE.add(register(_method).name)

@@ -2,7 +2,7 @@
 
 A sandwich in closed form. Supervised: ridge on the labels, from which the constants of conditioning are found and the
 response of the optimum around the middle of the data is read off. Unsupervised: unlabelled inputs are answered and
-conditioned on the frozen frame; those that come to rest are optimal to many digits and serve as labels. (Polished
+conditioned on the shared operator; those that converge are optimal to many digits and serve as labels. (Polished
 they would be nearer still, but where the cost is indifferent a polished answer may lie anywhere, and a conditioned one
 where labels do.) Supervised: the response is corrected on labels and pseudo-labels together by an exact Bayesian linear
 regression.

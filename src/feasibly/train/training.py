@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from feasibly.model.belief import Model
 from feasibly.problem.errors import FeasiblyError
+from feasibly.train.choices import faults
 from feasibly.train.clock import Clock
 from feasibly.train.registry import Method, find
 from feasibly.train.task import Moment, Progress, Steps, Task, Trained
@@ -87,7 +86,14 @@ def train(
         raise FeasiblyError(
             f"{task.labels} labels are too few to learn from; {method} needs at least {found.fewest}"
         )
-    return found.fit(Request(task, method, chosen, clock, int(trials), replay, progress, constants, best))
+    request = Request(task, method, chosen, clock, int(trials), replay, progress, constants, best)
+    request.tell("training")
+    trained = found.fit(request)
+    if not isinstance(trained, Trained):
+        raise FeasiblyError(
+            f"the method {method!r} should give a feasibly.train.task.Trained, not a {type(trained).__name__}"
+        )
+    return trained
 
 
 def check_request(
@@ -101,7 +107,22 @@ def check_request(
         raise FeasiblyError(f"{method.name} {how}; leave trials out, or choose a network")
     if replay is not None and not method.steps:
         raise FeasiblyError(f"{method.name} takes no steps that could be repeated; leave steps out")
+    if replay is not None:
+        _check_steps(replay, trials)
     return _settings(method, settings)
+
+
+def _check_steps(steps: Steps, trials: int) -> None:
+    """Whether these are steps as `record.steps` has them, of as many trials."""
+    entries = list(steps) if isinstance(steps, Sequence) and not isinstance(steps, str | bytes) else []
+    known = all(
+        isinstance(entry, Mapping) and {"trial", "place", "chunks"} <= set(entry) and list(entry["chunks"])
+        for entry in entries
+    )
+    if not entries or not known:
+        raise FeasiblyError("steps are those of another run, as its record.steps has them")
+    if any(entry["trial"] >= trials for entry in entries):
+        raise FeasiblyError(f"these steps are of more than {trials} trials; say trials as that run did")
 
 
 def by_steps(request: Request, learner: Callable[..., Any], cost: float) -> Trained:
@@ -120,6 +141,8 @@ def _settings(method: Method, given: Any | Mapping[str, Any] | None) -> Any:
             raise FeasiblyError(
                 f"these settings ({type(given).__name__}) do not belong to the method {method.name!r}"
             )
+        if dataclasses.is_dataclass(usual):
+            _check_values(method, usual, {f.name: getattr(given, f.name) for f in dataclasses.fields(usual)})
         return given
     known = [] if usual is None else [field.name for field in dataclasses.fields(usual)]
     unknown = [key for key in given if key not in known]
@@ -128,21 +151,17 @@ def _settings(method: Method, given: Any | Mapping[str, Any] | None) -> Any:
         raise FeasiblyError(
             f"the method {method.name!r} has no setting {', '.join(map(repr, unknown))}; {there}"
         )
-    for key, value in given.items():
-        wanted = _wanted(getattr(usual, key), value)
-        if wanted:
-            raise FeasiblyError(f"the setting {key!r} of {method.name!r} is {wanted}, not {value!r}")
+    fixed = [key for key in given if key in method.fixed and given[key] != getattr(usual, key)]
+    if fixed:
+        raise FeasiblyError(
+            f"{method.name} does not have {', '.join(map(repr, fixed))} to choose; leave it out, or choose another "
+            "method"
+        )
+    _check_values(method, usual, dict(given))
     return dataclasses.replace(usual, **given) if given else usual
 
 
-def _wanted(usual: Any, value: Any) -> str:
-    """What a setting has to be, in words, where `value` is not that."""
-    flag = isinstance(value, bool | np.bool_)
-    if isinstance(usual, bool):
-        return "" if flag else "yes or no"
-    if isinstance(usual, int):
-        return "" if isinstance(value, Integral) and not flag else "a whole number"
-    if isinstance(usual, float):
-        sound = isinstance(value, Real) and not flag and math.isfinite(value)
-        return "" if sound else "a number"
-    return ""
+def _check_values(method: Method, usual: Any, given: dict[str, Any]) -> None:
+    wrong = list(faults(usual, given, method.name))
+    if wrong:
+        raise FeasiblyError("; ".join(wrong))

@@ -12,6 +12,7 @@ import numpy as np
 
 from feasibly.model.networks import Architecture
 from feasibly.model.scaling import OutputMap, floored
+from feasibly.train.choices import among, number
 from feasibly.train.driver import Stage
 from feasibly.train.feasibility import feasibility
 from feasibly.train.task import Task
@@ -23,27 +24,27 @@ Carry = TypeVar("Carry")
 class TurnSettings:
     """How time is divided, how large the network is, and how it is stepped."""
 
-    rounds: int = 3
+    rounds: int = number(3, least=0)
     """Rounds of Sup and UnSup; 0 for Sup alone."""
-    sup_share: float = 0.4
+    sup_share: float = number(0.4, least=0.0, most=1.0)
     """Of a round's time."""
-    closing_share: float = 0.3
+    closing_share: float = number(0.3, least=0.0, most=1.0)
     """Of the last UnSup's time, for the Sup that ends the run; 0 ends in UnSup."""
-    width: float = 2.0
+    width: float = number(2.0, above=0.0)
     """Hidden units for every input. The public code has 1."""
-    hidden_layers: int = 2
+    hidden_layers: int = number(2, least=0)
     output_bias: bool = False
-    lambda_e: float = 1.0
-    lambda_i: float = 1.0
-    learning_rate: float = 1e-3
-    decay: float = 1e-4
+    lambda_e: float = number(1.0, least=0.0)
+    lambda_i: float = number(1.0, least=0.0)
+    learning_rate: float = number(1e-3, above=0.0)
+    decay: float = number(1e-4, least=0.0)
     """The rate after n steps of a stage in round r is `learning_rate / r / (1 + decay / r * n)`."""
-    clip: float = 10.0
-    batch: int = 0
+    clip: float = number(10.0, above=0.0)
+    batch: int = number(0, least=0)
     """Labelled rows a step; 0 for all."""
-    unlabelled_batch: int = 512
+    unlabelled_batch: int = number(512, least=0)
     """Unlabelled rows a step; 0 for all, as in the text."""
-    repair: str = "none"
+    repair: str = among("none", "sigmoid", "clip")
     """`none`, `sigmoid` or `clip`: what keeps answers within bounds."""
 
 
@@ -52,12 +53,12 @@ def sandwich(settings: TurnSettings, unlabelled: bool = True) -> tuple[Stage, ..
     if settings.rounds < 1 or not unlabelled:
         return (Stage("sup", 1, 1.0),)
     stages = []
-    for number in range(1, settings.rounds + 1):
+    for turn in range(1, settings.rounds + 1):
         unsup = 1.0 - settings.sup_share
-        closing = settings.closing_share * unsup if number == settings.rounds else 0.0
-        stages += [Stage("sup", number, settings.sup_share), Stage("unsup", number, unsup - closing)]
+        closing = settings.closing_share * unsup if turn == settings.rounds else 0.0
+        stages += [Stage("sup", turn, settings.sup_share), Stage("unsup", turn, unsup - closing)]
         if closing > 0.0:
-            stages.append(Stage("sup", number, closing))
+            stages.append(Stage("sup", turn, closing))
     return tuple(stage for stage in stages if stage.share > 0.0)
 
 

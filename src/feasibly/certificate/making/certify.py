@@ -102,7 +102,7 @@ class _Work:
         low, high = (None, None) if proxy.box is None else widened(*proxy.box)
         return Certificate(
             problem=proxy.problem.name,
-            method=proxy.method,
+            method=proxy.record.label,
             model=proxy.digest(),
             version=METHOD_VERSION,
             fingerprint=proxy.problem.fingerprint,

@@ -3,8 +3,8 @@
 A row that converges is done wherever it is. Otherwise, downwards:
 
     FIRST        from a start of its own, if it has one
-    NEAR         or WIDE_FAST: the nominal central path   (large problems: the other of the two, with its inertia
-                                                           corrected, comes next; an infeasible point leads to GUESS)
+    NEAR         or WIDE_FAST: the nominal central path   (large problems: after NEAR comes the wide point with its
+                                                           inertia corrected; an infeasible point leads to GUESS)
     WIDE         the same with safeguarded steps
     CORRECTED    the same with the inertia corrected
     ELASTIC      constraints may be violated at an l1 penalty
@@ -12,6 +12,9 @@ A row that converges is done wherever it is. Otherwise, downwards:
                    infeasible from both: no solution; else PENALISED, a higher penalty
       feasible   FINISH: from there without the penalty; stalled: FOLLOWED, elastic to the end
     FINISH_SAFEGUARDED, and then it is left to others
+
+A row that converges further down than WIDE has been led there by shifts or penalties, and there may be a better
+minimum: it is solved AGAIN, and AGAIN_FROM_GUESS, from elsewhere, and the best is kept.
 """
 
 from __future__ import annotations
@@ -34,15 +37,17 @@ class StartPoint(enum.Enum):
     GIVEN = "the row's own start"
     NEAR = "the nominal input's central path, near its end"
     WIDE = "the same where the barrier parameter is larger"
+    WIDER = "the same where it is larger still"
     NOMINAL = "the nominal solution, elastic"
     GUESS = "the problem's first guess"
     ELASTIC_END = "where the elastic attempt ended, as an iterate of the problem itself"
     STILL_ELASTIC = "where it ended, elastic as it was"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attempt:
-    """One attempt: where it starts, how its steps are made, and what it solves.
+    """One attempt: where it starts, how its steps are made, and what it solves. Each is there once, and equal to itself
+    alone: they are looked up for every row.
 
     Attributes:
         start: where it starts.
@@ -54,6 +59,7 @@ class Attempt:
         to_optimum: an elastic one is to end as near to the optimum as others.
         concludes: it comes after another that ended at an infeasible point; ending at one too, it shows that there is
             no solution.
+        again: it looks for a better minimum than the one that the row has; what becomes of it, the row is solved.
     """
 
     start: StartPoint
@@ -64,6 +70,7 @@ class Attempt:
     higher_penalty: bool = False
     to_optimum: bool = False
     concludes: bool = False
+    again: bool = False
 
 
 FIRST = Attempt(StartPoint.GIVEN, "fast")
@@ -95,6 +102,11 @@ FOLLOWED = replace(ELASTIC, start=StartPoint.STILL_ELASTIC, to_optimum=True)
 40 rows of case588_sdet__sad, each of which took IPOPT as long as lanes take for all others."""
 FINISH_PENALISED, FOLLOWED_PENALISED = (replace(one, higher_penalty=True) for one in (FINISH, FOLLOWED))
 
+AGAIN = replace(CORRECTED, start=StartPoint.WIDER, again=True)
+"""Of 200 rows of 197_snem__sad two, and of 162_ieee_dtc (correlated) two, ended above the optimum that IPOPT finds with
+CORRECTED alone; with this one of the four does. A tenth of the rows of such grids come here, of others hardly any."""
+AGAIN_FROM_GUESS = replace(AGAIN, start=StartPoint.GUESS)
+
 FOLLOWING: dict[tuple[Attempt, AttemptStatus], Attempt] = {
     (FIRST, STALLED): NEAR,  # the start was not near enough
     (NEAR, STALLED): WIDE,  # the row is congested: a more central start
@@ -113,10 +125,23 @@ FOLLOWING: dict[tuple[Attempt, AttemptStatus], Attempt] = {
     (FINISH_PENALISED, STALLED): FOLLOWED_PENALISED,  # as after FINISH
     (FOLLOWED_PENALISED, INFEASIBLE): FINISH_SAFEGUARDED,  # one more kind of step
     (FOLLOWED_PENALISED, STALLED): FINISH_SAFEGUARDED,  # the same
-}
+    # Solved, with shifts or penalties that may have led it away from a better minimum:
+    **{
+        (attempt, CONVERGED): AGAIN
+        for attempt in (
+            CORRECTED, FINISH, FOLLOWED, FINISH_SAFEGUARDED, FINISH_PENALISED, FOLLOWED_PENALISED
+        )
+    },
+    (AGAIN, CONVERGED): AGAIN_FROM_GUESS,
+    (AGAIN, STALLED): AGAIN_FROM_GUESS,
+}  # fmt: skip
 """What is tried next; nothing comes back to what was tried before. An end that is not here counts as stalled; a row for
 which nothing follows, and which has not converged, is left to others."""
-LARGE_FOLLOWING = FOLLOWING | {
+LARGE_FOLLOWING = {
+    key: attempt
+    for key, attempt in FOLLOWING.items()
+    if not attempt.again  # which takes them long
+} | {
     (NEAR, STALLED): WIDE_FAST_CORRECTED,  # safeguarded steps stall at once
     (NEAR, INFEASIBLE): GUESS,  # is it infeasible from elsewhere, too?
     (WIDE_FAST, STALLED): NEAR,  # the other central point
@@ -145,7 +170,8 @@ class AttemptPlan:
 
     def after(self, attempt: Attempt, status: AttemptStatus) -> Attempt | None:
         """What follows an attempt that ended like this, if anything."""
-        return self.following.get((attempt, status)) or self.following.get((attempt, STALLED))
+        later = self.following.get((attempt, status))
+        return later if later or status is CONVERGED else self.following.get((attempt, STALLED))
 
 
 PLAN, LARGE_PLAN = AttemptPlan(), AttemptPlan(following=LARGE_FOLLOWING)

@@ -87,9 +87,9 @@ class BatchSolver:
         self._weight = 1.0 / (self.settings.penalty * max(*largest, 1.0))
 
     @functools.cached_property
-    def tangents(self) -> Tangents | None:
-        """How solutions move with the input; `None` where bounds do, too."""
-        return Tangents(self.iteration, self._kept) if self._whole.bounds is None else None
+    def tangents(self) -> Tangents:
+        """How solutions move with the input."""
+        return Tangents(self.iteration, self._kept, self._lane_starts.bounds)
 
     @property
     def large(self) -> bool:
@@ -139,14 +139,19 @@ class BatchSolver:
             begun = dict(zip(np.flatnonzero(given)[sound].tolist(), iterates[sound], strict=True))
         lanes = LaneRun(self, x, begun, go_on, wide)
         lanes.run()
-        point = self._points(x, lanes.found, lanes.status == RowStatus.CONVERGED)
-        return BatchResult(point, lanes.status, lanes.iterations)
+        status = np.where(self._model.opens(x), RowStatus.UNSOLVED, lanes.status).astype(np.int8)
+        point = self._points(x, lanes.found, status == RowStatus.CONVERGED)
+        return BatchResult(point, status, lanes.iterations)
 
     # ---- attempts --------------------------------------------------------------------------------------
 
     def start(self, attempt: Attempt, x: Array, known: Array | None) -> Array:
         """The iterate that an attempt at a row starts at; `known` is the one that belongs to the row."""
         return self._lane_starts.start(attempt, x, known)
+
+    def cost(self, x: Array, iterate: Array) -> float:
+        """The scaled objective of a row's iterate."""
+        return self._lane_starts.cost(x, iterate)
 
     def rules(self, attempt: Attempt) -> LaneRules:
         """What holds for a lane during an attempt."""

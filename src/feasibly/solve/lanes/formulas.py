@@ -26,7 +26,7 @@ from feasibly.solve.lanes.linear import CondensedColumns
 from feasibly.solve.lanes.shared import SharedPrograms
 
 ITERATE = ("y", "nu", "s", "z", "a", "b", "t")
-"""An iterate of a lane, in scaled units: `Iterate`, then the elastic variables (zero for a lane that is not
+"""An iterate of a lane, in scaled units: `InteriorIterate`, then the elastic variables (zero for a lane that is not
 elastic)."""
 PARAMETERS = (
     "barrier", "shift", "full corrector", "regularisation", "largest ratio", "refine below", "elastic", "weight",

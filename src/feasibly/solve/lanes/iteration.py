@@ -30,7 +30,7 @@ class LaneIteration:
         iterate, following: `(entries, lanes)`: each lane's iterate (see `parts`), and the one that its step leads to.
         x, parameters: of each lane.
         info: `(len(INFO), lanes)`.
-        negative: how many eigenvalues of every lane's last matrix are: one an equality if its inertia is right.
+        negative: how many negative eigenvalues every lane's last matrix has: one per equality if its inertia is right.
 
     Raises:
         UnsupportedError: the problem has an operation that lanes do not know.

@@ -62,6 +62,8 @@ class LaneRun:
         self._assigned: list[Assigned | None] = [None] * self._iteration.width
         self._elastic_variables = slice(parts["z"].stop, len(self._iteration.iterate))
         """Among the entries of an iterate."""
+        self._solved: set[int] = set()
+        """Rows that have a solution; some are solved again from elsewhere."""
         self._violations: dict[int, float] = {}
         """Of rows at the first infeasible stationary point that an attempt ended at."""
         self._elastic_ends: dict[int, Array] = {}
@@ -95,16 +97,26 @@ class LaneRun:
             assert iterate is not None
             if not attempt.elastic or attempt.to_optimum:
                 plain = self._batch.without_elastic(iterate, attempt) if attempt.elastic else iterate
-                self.found[row], self.status[row] = plain[: self.found.shape[1]], RowStatus.CONVERGED
-                return None
-            if attempt.with_objective:
+                self._note_solution(row, plain[: self.found.shape[1]])
+            elif attempt.with_objective:
                 self._begun[row] = self._batch.without_elastic(iterate, attempt)
                 self._elastic_ends[row] = iterate.copy()
         if attempt.concludes and status is AttemptStatus.INFEASIBLE_POINT:
             self.status[row] = RowStatus.INFEASIBLE
             return None
         later = self._plan.after(attempt, status)
-        return None if later is None else Assigned(row, later)
+        if later is None or (row in self._solved and not later.again):
+            return None
+        return Assigned(row, later)
+
+    def _note_solution(self, row: int, iterate: Array) -> None:
+        """Keep a row's solution, the better one where there are two."""
+        if row not in self._solved or self._batch.cost(self._x[row], iterate) < self._batch.cost(
+            self._x[row], self.found[row]
+        ):
+            self.found[row] = iterate
+        self.status[row] = RowStatus.CONVERGED
+        self._solved.add(row)
 
     def _end(self, lane: int, converged: bool, assigned: Assigned) -> tuple[Array | None, AttemptStatus]:
         """Where an attempt ended, if it is optimal to first order, and how."""
@@ -160,7 +172,8 @@ class LaneRun:
                 return
             assigned = waiting.popleft()
         row, attempt = assigned
-        self.status[row] = RowStatus.UNSOLVED
+        if row not in self._solved:
+            self.status[row] = RowStatus.UNSOLVED
         iteration = self._iteration
         known = self._elastic_ends if attempt.start is StartPoint.STILL_ELASTIC else self._begun
         iteration.iterate[:, lane] = start = self._batch.start(attempt, self._x[row], known.get(row))

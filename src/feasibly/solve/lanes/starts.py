@@ -11,6 +11,9 @@ from feasibly.solve.lanes.evaluate import LaneFunction
 from feasibly.solve.lanes.iteration import LaneIteration
 from feasibly.solve.records import Array
 
+_ON_PATH = (StartPoint.NEAR, StartPoint.WIDE, StartPoint.WIDER)
+"""Starts on the nominal central path, in the order of its points."""
+
 
 class LaneStarts:
     """The starts of one model's rows.
@@ -43,8 +46,8 @@ class LaneStarts:
         if attempt.start in (StartPoint.GIVEN, StartPoint.ELASTIC_END, StartPoint.STILL_ELASTIC):
             assert known is not None
             return known
-        if attempt.start in (StartPoint.NEAR, StartPoint.WIDE):
-            return self._central_points[0 if attempt.start is StartPoint.NEAR else -1]
+        if attempt.start in _ON_PATH:
+            return self._central_points[min(_ON_PATH.index(attempt.start), len(self._central_points) - 1)]
         y = self._nominal.y if attempt.start is StartPoint.NOMINAL else self._model.start
         return self._elastic(x, y) if attempt.elastic else self._centred(x, y)
 
@@ -76,6 +79,12 @@ class LaneStarts:
         lower, upper = self._bounds(x)
         return lower, upper
 
+    def cost(self, x: Array, iterate: Array) -> float:
+        """The scaled objective of one row's iterate."""
+        parts, ni = self._iteration.parts, self._model.n_inequalities
+        y, nu, z = (iterate[parts[name]][None] for name in ("y", "nu", "z"))
+        return float(np.ravel(self._first_order(y, x[None], nu, z[:, :ni])[0])[0])
+
     def _search_bounds(self, x: Array) -> tuple[Array, Array]:
         """Bounds of the free outputs, the usual ones where they meet for one input alone."""
         model = self._model
@@ -92,7 +101,7 @@ class LaneStarts:
         iterate = np.zeros(len(self._iteration.iterate))
         inside = self._elastic(x, y)
         iterate[parts["y"]], iterate[parts["s"]] = inside[parts["y"]], inside[parts["s"]]
-        iterate[parts["z"]] = self._settings.start_barriers[-1] / inside[parts["s"]]
+        iterate[parts["z"]] = self._settings.wide_barrier / inside[parts["s"]]
         return iterate
 
     def _elastic(self, x: Array, y: Array) -> Array:

@@ -1,10 +1,23 @@
-"""How solutions move with the input, for many rows at once: the equations of `solve.condensed`, a lane each.
+"""How solutions move with the input, for many rows at once, a lane each.
 
-The matrix is that of an iteration and so are its derivatives and its factors; a direction takes a right-hand side of
-its own, two substitutions and a look at what they leave.
+Of the optimality conditions
+
+    H dy + J' dnu + A' dz = -gradient_x dx        J dy = -equality_x dx        A dy - (s / z) dz = -limits_x dx
+
+the last are eliminated as in an iteration (`_newton`), with `z / s` no larger than `condensed_largest_ratio`; what that
+leaves out, and what is added to the diagonal, comes back by refinement on the same matrix. In order
+(`Tangents.solve`):
+
+1. Newton's method on the active set takes points to the optima themselves (`_cross_over`): the same equations, with the
+   residuals of the optimality conditions for what the input changes. There `s / z` is zero for what is active, and
+   everything else is left out.
+2. Where no active set shows itself to be that of an optimum, a point is taken as it is, and `z / s` as it has it.
+3. A direction takes a right-hand side of its own, and substitutions until they change nothing (`_follow`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import casadi
 import numpy as np
@@ -23,17 +36,20 @@ Mask = NDArray[np.bool_]
 
 
 class Tangents:
-    """For one model whose bounds do not depend on the input; one thread at a time.
+    """For one model; one thread at a time.
 
     Args:
         iteration: whose derivatives and factors are taken.
         kept: which inequalities of the whole problem its model has.
+        bounds: of all outputs, for inputs a row each.
     """
 
-    def __init__(self, iteration: LaneIteration, kept: Ints) -> None:
+    def __init__(
+        self, iteration: LaneIteration, kept: Ints, bounds: Callable[[Array], tuple[Array, Array]]
+    ) -> None:
         shared = iteration.shared
         self._newton, self._model, self._settings = shared.newton, shared.newton.model, shared.newton.settings
-        self._kept = kept
+        self._kept, self._bounds = kept, bounds
         layout = shared.layout.copy()
         self._linear = linear = CondensedColumns(shared, layout)
         n, ne, rows = self._newton.n, self._model.n_equalities, self._newton.n_slacks
@@ -43,10 +59,12 @@ class Tangents:
             layout.add(f"residual of {name}", size)
         for name in ("ratio", "slack over z"):
             layout.add(name, rows)
+        layout.add("input bounds", rows - self._model.n_inequalities)
         layout.add("relative residual", 1)
         build = ProgramBuilder(layout)
         linear.matrix(build, build.constant(self._settings.condensed_regularisation))
-        programs = build.program(), self._input(), self._begin(), self._correct(), self._measure()
+        matrix, moves = build.program(), self._input()
+        programs = matrix, moves, self._begin(), self._correct(), self._measure()
         self._workspace = workspace(layout.size, iteration.width)
         for value, slot in layout.constants.items():
             self._workspace[slot] = value
@@ -73,8 +91,14 @@ class Tangents:
         along = casadi.SX.sym("along", len(model.nominal))
         y, x, nu, z = symbols.values()
         moves = model.input_jacobians(y, x, nu, z[: model.n_inequalities, 0])
+        names, moves = ["input gradient", "input equality", "input slack"], list(moves)
+        if model.bounds is not None:
+            low, high = (casadi.jacobian(bound, x) for bound in model.bounds(x))
+            below, above = model.free[newton.below].tolist(), model.free[newton.above].tolist()
+            names += ["input bounds", "input low"]
+            moves += [casadi.vertcat(low[below, :], -high[above, :]), low]
         columns = (entries(casadi.densify(casadi.mtimes(part, along))) for part in moves)
-        outputs = dict(zip(("input gradient", "input equality", "input slack"), columns, strict=True))
+        outputs = dict(zip(names, columns, strict=True))
         return program(self._linear.layout, symbols | {"along": along}, outputs)
 
     def _moved(self, build: ProgramBuilder) -> list[Column]:
@@ -90,7 +114,7 @@ class Tangents:
         build.copy(build.block("input gradient"), gradient)
         build.copy(build.block("input equality"), equality)
         build.copy(build.block("input slack"), slack[:ni])
-        build.copy(np.broadcast_to(build.constant(0.0), len(slack) - ni), slack[ni:])
+        build.copy(build.block("input bounds"), slack[ni:])
 
     def _right_hand(self, build: ProgramBuilder) -> None:
         """A right-hand side of what is left."""
@@ -153,62 +177,155 @@ class Tangents:
 
     # ---- rows ------------------------------------------------------------------------------------------
 
-    def solve(self, x: Array, point: Point, along: Array, tight: bool = True) -> tuple[Array, Mask]:
-        """How outputs move along the columns of `along`, `(rows, n_outputs, k)`, and for which rows that is sound.
-
-        Every inequality with a multiplier holds with equality if they are `tight`. Otherwise, and at bounds anyway,
-        a constraint counts with its multiplier over its slack, as where the interior-point method has ended.
-        """
-        model, count = self._model, len(x)
-        moved = np.zeros((count, len(model.lower), along.shape[1]))
+    def solve(self, x: Array, point: Point, along: Array) -> tuple[Array, Mask]:
+        """How outputs move along the columns of `along`, `(rows, n_outputs, k)`, and for which rows that is sound."""
+        moved = np.zeros((len(x), len(self._model.lower), along.shape[1]))
         others = np.delete(point.duals.inequality, self._kept, axis=1)
         sound: Mask = np.all(others <= 0.0, axis=1)
-        columns = self._columns(x, point)
-        width = self._workspace.shape[1]
-        for first in range(0, count, width):
-            rows = np.arange(first, min(first + width, count))
-            for name, values in columns.items():
-                self._blocks[name][:, : len(rows)] = values[rows].T
+        lower, upper = self._bounds(x)
+        pinned = np.asarray(lower >= upper)
+        columns = self._columns(x, point, pinned)
+        width, uncertain = self._workspace.shape[1], [np.zeros(0, dtype=np.int64)]
+        for first in range(0, len(x), width):
+            rows = np.arange(first, min(first + width, len(x)))
+            self._load(columns, rows)
+            uncertain.append(rows[~self._cross_over(len(rows))])
+            self._follow(rows, pinned, along, moved, sound)
+        left = np.concatenate(uncertain)
+        for first in range(0, len(left), width):
+            rows = left[first : first + width]
+            self._load(columns, rows)
             self._differentiate()
-            if not tight:
-                self._use_slacks()
-            self._assemble()
-            self._factor()
-            for k, direction in enumerate(along.T):
-                self._blocks["along"][:] = direction[:, None]
-                self._move()
-                self._start()
-                for _ in range(self._settings.condensed_solves):
-                    self._substitute()
-                    self._add()
-                self._look()
-                moved[rows[:, None], model.free, k] = self._blocks["moved y"][:, : len(rows)].T
-                left = self._blocks["relative residual"][0, : len(rows)]
-                sound[rows] &= left <= self._settings.condensed_residual  # NaN is not
+            self._count_by_slack()
+            sound[rows] = np.all(others[rows] <= 0.0, axis=1)
+            self._follow(rows, pinned, along, moved, sound)
         return moved, sound
 
-    def _use_slacks(self) -> None:
-        """Give inequalities the slack that they have at the lanes' points."""
-        ni, s = self._model.n_inequalities, self._settings
-        z, slack = self._blocks["z"][:ni], np.maximum(-self._blocks["h"], s.slack_floor)
-        self._blocks["ratio"][:ni] = np.minimum(z / slack, s.condensed_largest_ratio)
-        self._blocks["slack over z"][:ni] = np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0)
+    def _load(self, columns: dict[str, Array], rows: Ints) -> None:
+        """Give lanes their rows; one that has none gets the last."""
+        lanes = np.minimum(np.arange(self._workspace.shape[1]), len(rows) - 1)
+        for name, values in columns.items():
+            self._blocks[name][:] = values[rows[lanes]].T
 
-    def _columns(self, x: Array, point: Point) -> dict[str, Array]:
-        """What lanes are given of each row, in scaled units."""
-        model, newton, duals, s = self._model, self._newton, point.duals, self._settings
+    def _follow(self, rows: Ints, pinned: Mask, along: Array, moved: Array, sound: Mask) -> None:
+        """Move the rows in the lanes along every direction, on derivatives and ratios that are there."""
+        self._assemble()
+        self._factor()
+        self._blocks["input bounds"][:] = 0.0
+        for k, direction in enumerate(along.T):
+            self._blocks["along"][:] = direction[:, None]
+            self._move()
+            last = self._solve_for_input(len(rows))
+            self._look()
+            moved[rows[:, None], self._model.free, k] = self._blocks["moved y"][:, : len(rows)].T
+            if self._model.bounds is not None:
+                low = self._blocks["input low"][:, : len(rows)].T
+                moved[rows, :, k] = np.where(pinned[rows], low, moved[rows, :, k])
+            left = self._blocks["relative residual"][0, : len(rows)]
+            s = self._settings
+            sound[rows] &= (left <= s.condensed_residual) & (last <= s.refinement_correction)  # NaN is not
+
+    def _solve_for_input(self, count: int) -> Array:
+        """`moved` for what stands in the blocks of the input; the last correction in the first lanes, as a share of it.
+
+        Residuals say nothing about directions in which there is hardly any curvature; what the last solve changes does.
+        """
+        blocks, s = self._blocks, self._settings
+        self._start()
+        share = np.full(count, np.inf)
+        for solve in range(s.refinement_solves):
+            self._substitute()
+            change = np.abs(blocks["right 1"][self._linear.of_y, :count]).max(axis=0, initial=0.0)
+            self._add()
+            share = change / (np.abs(blocks["moved y"][:, :count]).max(axis=0, initial=0.0) + 1e-300)
+            if solve and np.all(share <= s.refinement_enough):
+                break
+        return np.asarray(share)
+
+    # ---- active sets -----------------------------------------------------------------------------------
+
+    def _cross_over(self, count: int) -> Mask:
+        """Take the points in the first lanes to the optima of their active sets; for which that is what was found.
+
+        What is active has a multiplier larger than its slack; where signs come out wrong that is changed. An interior
+        point is a barrier away from its optimum, and what hardly presses moves with the barrier.
+        """
+        blocks, s = self._blocks, self._settings
+        self._differentiate()
+        active = blocks["z"] > self._slacks()
+        sure = np.zeros(active.shape[1], dtype=bool)
+        for _ in range(s.crossover_rounds):
+            blocks["z"][~active] = 0.0
+            self._differentiate()
+            slack = self._slacks()
+            wrong = np.where(active, blocks["z"] < -s.crossover_sign, slack < -s.crossover_sign)
+            largest = np.maximum(*(np.abs(blocks[name]).max(axis=0, initial=0.0) for name in ("nu", "z")))
+            residual = self._set_residuals(np.where(active, -slack, 0.0))
+            sure = ~wrong.any(axis=0) & (residual <= s.crossover_residual * (1.0 + largest))
+            if sure[:count].all():
+                break
+            # Lanes that are sure stay where they are, to the last digit: their neighbours do not change them.
+            active ^= wrong
+            blocks["z"][~active] = 0.0
+            self._count_active(active)
+            self._set_residuals(np.where(active, -slack, 0.0))
+            self._assemble()
+            self._factor()
+            self._solve_for_input(count)
+            moves = ~sure & np.isfinite(blocks["moved y"]).all(axis=0)
+            for name in ("y", "nu", "z"):
+                blocks[name][:, moves] += blocks[f"moved {name}"][:, moves]
+        self._count_active(active)
+        return sure[:count]
+
+    def _slacks(self) -> Array:
+        """What all constraints have left at the lanes' points."""
+        blocks, newton = self._blocks, self._newton
+        y, below, above = blocks["y"], newton.below, newton.above
+        parts = y[below] - blocks["low"][below], blocks["high"][above] - y[above]
+        return np.concatenate([-blocks["h"], *parts, np.ones((newton.padding, y.shape[1]))])
+
+    def _set_residuals(self, off: Array) -> Array:
+        """Put what is left of the optimality conditions where the input's changes stand; the largest of each lane.
+
+        `off` is by how much active constraints are off; the others do not count.
+        """
+        blocks, newton, ni = self._blocks, self._newton, self._model.n_inequalities
+        middle = ni + len(newton.below)
+        gradient = blocks["input gradient"]
+        gradient[:] = blocks["gradient"]
+        gradient[newton.below] -= blocks["z"][ni:middle]
+        gradient[newton.above] += blocks["z"][middle : middle + len(newton.above)]
+        blocks["input equality"][:] = blocks["c"]
+        blocks["input slack"][:], blocks["input bounds"][:] = off[:ni], off[ni:]
+        parts = gradient, blocks["c"], off
+        return np.asarray(np.max([np.abs(part).max(axis=0, initial=0.0) for part in parts], axis=0))
+
+    def _count_active(self, active: Mask) -> None:
+        """What is active holds with equality, and nothing else counts."""
+        self._blocks["ratio"][:] = np.where(active, self._settings.condensed_largest_ratio, 0.0)
+        self._blocks["slack over z"][:] = 0.0
+
+    def _count_by_slack(self) -> None:
+        """Constraints count with their multiplier over the slack that they have at the lanes' points."""
+        s, z = self._settings, self._blocks["z"]
+        slack = np.maximum(self._slacks(), s.slack_floor)
+        self._blocks["ratio"][:] = np.minimum(z / slack, s.condensed_largest_ratio)
+        self._blocks["slack over z"][:] = np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0)
+
+    def _columns(self, x: Array, point: Point, pinned: Mask) -> dict[str, Array]:
+        """What lanes are given of each row, in scaled units.
+
+        Nothing depends on outputs that an input pins: they are inside of their usual bounds, without multipliers.
+        """
+        model, newton, duals = self._model, self._newton, point.duals
         free, unit = model.free, model.objective_scale
         below, above = free[newton.below], free[newton.above]
-        held = duals.inequality[:, self._kept] * (unit / model.inequality_scale)
-        nothing = np.zeros((len(x), newton.padding))
-        z = np.concatenate(
-            [held, duals.lower[:, below] * unit, duals.upper[:, above] * unit, nothing], axis=1
-        )
-        bounds = point.y[:, below] - model.lower[below], model.upper[above] - point.y[:, above]
-        slack = np.concatenate([np.zeros_like(held), *bounds, nothing + 1.0], axis=1)
-        slack = np.maximum(slack, s.slack_floor)
+        inequality = duals.inequality[:, self._kept] * (unit / model.inequality_scale)
+        low, high = (np.where(pinned, 0.0, part) * unit for part in (duals.lower, duals.upper))
+        padding = np.zeros((len(x), newton.padding))
+        y = np.where(pinned, np.clip(point.y, model.lower, model.upper), point.y)[:, free]
         return {
-            "y": point.y[:, free], "x": x, "nu": duals.equality * (unit / model.equality_scale), "z": z,
-            "ratio": np.minimum(z / slack, s.condensed_largest_ratio),
-            "slack over z": np.where(z > 0.0, slack / np.maximum(z, 1e-300), 0.0),
+            "y": y, "x": x, "nu": duals.equality * (unit / model.equality_scale),
+            "z": np.concatenate([inequality, low[:, below], high[:, above], padding], axis=1),
         }  # fmt: skip
