@@ -25,7 +25,7 @@ GOALS: Sequence[tuple[str, Callable[[Member], float | None], Callable[[float], b
     ("fit beyond its budget, s", lambda m: m["fit_seconds"] - m["budget"], lambda v: v <= 2.0, "2"),
     (
         "label's cost over IPOPT's, relative",
-        lambda m: None if m["label_over_ipopt"] is None else m["label_over_ipopt"]["highest"],
+        lambda m: None if m["solved_over_ipopt"] is None else m["solved_over_ipopt"]["highest"],
         lambda v: v <= 1e-8,
         "1e-8",
     ),
@@ -77,7 +77,7 @@ def table(members: Sequence[Member]) -> list[str]:
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for m in sorted(members, key=lambda m: (m["buses"], m["case"], m["regime"])):
         first, auto, lost = m["conditioned"], m["auto"], m.get("infeasible")
-        label = m["label_over_ipopt"]
+        label = m["solved_over_ipopt"]
         cells = (
             m["case"].removeprefix("case"), m["regime"], m["half"], f"{m['level']:.0%}",
             f"{m['feasible'] / m['drawn']:.0%}", f"{first['hold_1e-6']:.1%} / {first['hold_1e-4']:.1%}",

@@ -4,27 +4,28 @@ python benchmarks/prices.py CASE [CASE ...] --out benchmarks/results/prices.json
 
 The largest deviation of any multiplier in a row, relative to the row's largest one, where multipliers are unique
 (constraints that bind do not depend on each other); how many rows are not, and how many of those deviate. Derivatives
-along two random directions of the input beside central differences of solved instances.
+along two random directions of the input beside central differences of optima that are exact to rounding (exact.py),
+where these are determined: where no constraint begins or ceases to press on the way, and where another step, or another
+number on a diagonal, gives the same differences to five digits.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 import feasibly as fb
 from answered import Case, quantiles, run, timed
+from exact import Exact, differences
 from feasibly.problem.duals import unique
 from feasibly.problem.families import grid_of
 from feasibly.solve.nlp import Solver
 from feasibly.solve.records import SolverOptions
 
-SEED, STEP = 20261117, 1e-4
-SMOOTH = 1e-2
-"""Differences ahead and behind that are further apart than this share of themselves belong to two active sets: without
-a change of it they differ by the step times the curvature, and by what labels leave."""
+SEED = 20261117
 ABOUT = (
     "Multipliers, prices and derivatives of the default proxy's answers beside those of solved instances that it has "
     "not seen, with loads within 20 % of nominal. Made by benchmarks/prices.py."
@@ -80,27 +81,26 @@ def derivatives(proxy: fb.Proxy, solved: fb.Dataset, count: int) -> dict[str, An
     problem = proxy.problem
     random = np.random.Generator(np.random.Philox(key=SEED))
     along = random.standard_normal((problem.n_inputs, 2)) * np.abs(problem.nominal)[:, None]
-    x = solved.x[:count]
-    _, answering = timed(lambda: proxy.predict(x, "polished").duals)
-    found, seconds = timed(lambda: proxy.sensitivity(x, along))
-    columns, solver = [], Solver.build(problem)
+    every, x = solved.x, solved.x[:count]
+    answering = min(timed(lambda: proxy.predict(every, "polished").duals)[1] for _ in range(3))
+    seconds = min(timed(lambda: proxy.sensitivity(every, along[:, :1]))[1] for _ in range(3))
+    found, solver = proxy.sensitivity(x, along), Solver.build(problem)
     alone = Solver.build(problem, SolverOptions(warm="none"))
     solving, ipopt = (1e3 * timed(lambda by=by: [by.solve(row) for row in x])[1] for by in (solver, alone))
-    here, bends = fb.label(problem, x, jobs=1).y, []
-    for direction in along.T:
-        ahead, behind = (fb.label(problem, x + sign * STEP * direction, jobs=1) for sign in (1.0, -1.0))
-        columns.append((ahead.y - behind.y) / (2.0 * STEP))
-        bends.append((ahead.y - 2.0 * here + behind.y) / STEP)
-    expected = np.stack(columns, axis=2)
-    size = largest(problem, expected)
-    off = largest(problem, found - expected) / size
-    # Where the differences ahead and behind are not the same, what presses changes on the way.
-    smooth = largest(problem, np.stack(bends, axis=2)) / size < SMOOTH
+    exact = Exact(solver.model)
+
+    def size(moves: np.ndarray) -> float:
+        return float(largest(problem, moves[None])[0])
+
+    each = [differences(exact, row, solver.nominal.y, along, size) for row in x]
+    known = [k for k, one in enumerate(each) if one.moves is not None and one.determined]
+    off = np.array([size(found[k] - each[k].moves) / size(each[k].moves) for k in known])
+    why = Counter(one.why or "flat, or sharply bent" for k, one in enumerate(each) if k not in known)
     return {
-        "derivative_rows": count, "derivatives": quantiles(off),
-        "derivative_rows_without_a_kink": int(smooth.sum()), "derivatives_without_a_kink": quantiles(off[smooth]),
-        "derivatives_within_1e-5": float(np.mean(off < 1e-5)), "derivatives_within_1e-3": float(np.mean(off < 1e-3)),
-        "derivative_ms": 1e3 * (seconds - answering) / count, "solve_ms": solving / count, "ipopt_ms": ipopt / count,
+        "derivative_rows": len(x), "derivative_rows_determined": len(known), "derivative_rows_others": dict(why),
+        "derivatives": quantiles(off), "derivatives_within_1e-5": float(np.mean(off < 1e-5)) if known else None,
+        "derivative_ms": 1e3 * (seconds - answering) / len(every), "solve_ms": solving / len(x),
+        "ipopt_ms": ipopt / len(x),
     }  # fmt: skip
 
 

@@ -47,13 +47,13 @@ WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for bloc
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In order, in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))  # what a page registers goes with it
     space: dict[str, Any] = {"__name__": "__main__"}
-    for block in _blocks(page):
-        if block.language == "python":
-            # Blank lines keep the line numbers of a traceback those of the page.
-            code = compile("\n" * (block.line - 1) + block.text, _name(page), "exec")
-            exec(code, space)
+    with registry.scope():  # what a page registers goes with it
+        for block in _blocks(page):
+            if block.language == "python":
+                # Blank lines keep the line numbers of a traceback those of the page.
+                code = compile("\n" * (block.line - 1) + block.text, _name(page), "exec")
+                exec(code, space)
 
 
 def test_every_public_name_is_on_the_page_of_the_api() -> None:

@@ -163,7 +163,7 @@ def test_the_time_of_training_counts_everything_that_the_file_knows_of(folder: P
     shown = {line.split(" | ")[0].strip("| "): line for line in page.splitlines() if line.startswith("| ")}
     assert "| 7.5 s |" in shown["mae"]
     assert "| 700 ms |" in shown["response"]
-    assert "| 33 s |" in shown["ridge for sandwich-bnn"]
+    assert "| 33 s |" in shown["ridge (instead of sandwich-bnn)"]
     assert "| 500 ms |" in shown["sandwich-bnn"]  # nothing more is known of it
 
 

@@ -1,0 +1,125 @@
+"""Multipliers, derivatives and proven bounds on every grid of the suite, beside IPOPT's.
+
+    python benchmarks/suite_answers.py                          every case; what is stored is not measured again
+    python benchmarks/suite_answers.py --cases case57_ieee
+
+Labels, unseen rows and IPOPT's costs are those of benchmarks/everygrid.py (loads within 20 % where enough draws have a
+solution), kept in `--keep`. A proxy is trained on 64 labels of each case, and its prover with it. Multipliers are held
+against the label's where they are unique; derivatives along two directions against exact differences (exact.py); a
+bound above the cost that IPOPT finds at tolerance 1e-10 would be wrong, and is counted. Times are of batches of a
+thousand rows. Writes benchmarks/results/suite-answers.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from trees import ONE_CORE
+
+os.environ |= ONE_CORE
+
+import numpy as np
+
+import feasibly as fb
+from answered import quantiles, timed
+from feasibly.problem.duals import unique
+from feasibly.problem.errors import FeasiblyError
+from feasibly.report.machine import describe_machine
+from grids import Member, Rows
+from lots import FILE
+from prices import apart, derivatives
+
+LABELS, BUDGET, PROOF_BUDGET = 64, 60.0, 120.0
+MANY = 1000
+DERIVATIVES = 12
+"""Rows whose derivatives are looked at."""
+WITHIN = 1e-4
+"""Multipliers should be as near to the label's, relative to the largest."""
+ROUNDED = 1e-9
+"""IPOPT's constraints hold to 1e-10 or so, and its cost may be below the exact optimum by as small a share."""
+OUT = Path(__file__).parent / "results" / "suite-answers.json"
+
+
+def measure(member: Member, rows: Rows) -> dict[str, Any]:
+    """Everything about one case."""
+    data = fb.Dataset.open(rows.store)
+    solved = np.flatnonzero(data.solved)[rows.labels :][: len(rows.x)]
+    known = data.take(solved)
+    proxy = fb.fit(member.problem, data, labels=LABELS, budget=BUDGET)
+    found: dict[str, Any] = {
+        "case": member.case, "buses": int(member.case[4:].split("_")[0]), "range": rows.level, "rows": len(rows.x)
+    }  # fmt: skip
+    found |= multipliers(proxy, known)
+    found |= derivatives(proxy, known, DERIVATIVES)
+    return found | proofs(proxy, rows)
+
+
+def multipliers(proxy: fb.Proxy, solved: fb.Dataset) -> dict[str, Any]:
+    """How far multipliers of `conditioned` answers are from the labels'."""
+    answer = proxy.predict(solved.x, "conditioned")
+    alone = unique(proxy.problem, solved.x, solved.y)
+    said = answer.unique_duals
+    fine = alone & answer.ok
+    off = apart(answer.duals, solved.duals)[fine]
+    return {
+        "ok": int(answer.ok.sum()), "unique": int(fine.sum()), "multipliers": quantiles(off),
+        "multipliers_within": float(np.mean(off < WITHIN)) if fine.any() else None,
+        "said_unique": int((said & answer.ok).sum()),
+    }  # fmt: skip
+
+
+def proofs(proxy: fb.Proxy, rows: Rows) -> dict[str, Any]:
+    """Bounds beside IPOPT's costs."""
+    try:
+        proxy.learn_proofs(budget=PROOF_BUDGET)
+    except FeasiblyError as error:
+        return {"proofs": str(error)}
+    known = np.isfinite(rows.best)
+    cost = np.where(known, rows.best, rows.label_cost)
+    found = proxy.predict(rows.x, "conditioned", prove=True)
+    many = np.tile(rows.x, (MANY // len(rows.x), 1))
+    plain = min(timed(lambda: proxy.predict(many, "conditioned"))[1] for _ in range(3))
+    proven = min(timed(lambda: proxy.predict(many, "conditioned", prove=True))[1] for _ in range(3))
+    return {
+        "bounds": int(np.isfinite(found.lower_bound).sum()), "by_ipopt": int(known.sum()),
+        "above_the_cost": int((found.lower_bound > cost + ROUNDED * np.abs(cost)).sum()),
+        "proven_infeasible_but_solved": int(np.isposinf(found.lower_bound).sum()),
+        "proven_gap_percent": quantiles(found.proven_gap_percent), "conditioned_ms": 1e3 * plain / len(many),
+        "with_proof_ms": 1e3 * proven / len(many), "proof_over_conditioned": proven / plain,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", nargs="*")
+    parser.add_argument("--keep", type=Path, default=Path("build/everygrid"))
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    lots = json.loads(FILE.read_text(encoding="utf-8"))
+    names = options.cases or sorted(
+        lots["choosing"] + lots["judging"], key=lambda n: int(n[4:].split("_")[0])
+    )
+    stored = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if options.out.exists() else []
+    done = {row["case"]: row for row in stored}
+    for case in names:
+        if case in done and not options.cases:
+            continue
+        member = Member(case, "uniform", options.keep)
+        rows = member.prepare(512, 200)
+        if rows is None:
+            continue
+        machine = describe_machine(cores_used=1)
+        done[case] = measure(member, rows) | {"commit": machine.pop("commit")}
+        print(json.dumps(done[case]), flush=True)
+        ordered = sorted(done.values(), key=lambda row: (row["buses"], row["case"]))
+        options.out.write_text(json.dumps({**machine, "rows": ordered}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
