@@ -3,11 +3,11 @@
     python benchmarks/suite_answers.py                          every case; what is stored is not measured again
     python benchmarks/suite_answers.py --cases case57_ieee
 
-Labels, unseen rows and IPOPT's costs are those of benchmarks/everygrid.py (loads within 20 % where enough draws have a
-solution), kept in `--keep`. A proxy is trained on 64 labels of each case, and its prover with it. Multipliers are held
-against the label's where they are unique; derivatives along two directions against exact differences (exact.py); a
-bound above the cost that IPOPT finds at tolerance 1e-10 would be wrong, and is counted. Times are of batches of a
-thousand rows. Writes benchmarks/results/suite-answers.json.
+Labels, unseen rows and IPOPT's costs are the first of those of benchmarks/everygrid.py (loads within 20 % where enough
+draws have a solution), kept in `--keep`. A proxy is trained on 64 labels of each case, and its prover with it.
+Multipliers are held against the label's where they are unique; derivatives along two directions against exact
+differences (exact.py); a bound above the cost that IPOPT finds at tolerance 1e-10 would be wrong, and is counted. Times
+are of batches of a thousand rows. Writes benchmarks/results/suite-answers.json.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from prices import apart, derivatives
 
 LABELS, BUDGET, PROOF_BUDGET = 64, 60.0, 120.0
 MANY = 1000
+ROWS = 160
+"""Unseen instances of each case: ten thousand of all grids together."""
 DERIVATIVES = 12
 """Rows whose derivatives are looked at."""
 WITHIN = 1e-4
@@ -111,7 +113,7 @@ def main() -> None:
         if case in done and not options.cases:
             continue
         member = Member(case, "uniform", options.keep)
-        rows = member.prepare(512, 200)
+        rows = member.prepare(LABELS, ROWS)
         if rows is None:
             continue
         machine = describe_machine(cores_used=1)
