@@ -21,7 +21,7 @@ from feasibly.solve.lanes.attempts import (
     PLAN,
 )
 from feasibly.solve.lanes.formulas import INFO
-from feasibly.solve.lanes.iteration import LaneIteration
+from feasibly.solve.lanes.iteration import LaneIteration, LanePrograms
 from feasibly.solve.nlp import Solver
 from feasibly.solve.settings import DEFAULT
 from feasibly.solve.status import AttemptStatus
@@ -33,7 +33,7 @@ from tests.problems import CASES, make
 @pytest.mark.parametrize("name", ["grid6", "toy", "nonconvex", "unconstrained", "degenerate"])
 def test_an_iteration_is_that_of_one_row_at_a_time(name, step):
     solver = Solver.build(make(name), settings=replace(DEFAULT, start_barriers=(3e-3, 0.3)))
-    alone, lanes = solver.interior.iteration, LaneIteration(solver.model, solver.settings)
+    alone, lanes = solver.interior.iteration, LaneIteration(LanePrograms(solver.model, solver.settings))
     x = sample(make(name), lanes.width, seed=1)
     central = solver.interior.wide_points[0]
     plain = np.concatenate([central.y, central.nu, central.s, central.z])
@@ -74,6 +74,19 @@ def test_rows_end_where_they_do_one_by_one(name):
         for part, one in zip(found.point.parts[1:], alone.point.parts[1:], strict=True):
             scale = np.abs(one[ok]).max(initial=1.0)
             np.testing.assert_allclose(part[ok] / scale, one[ok] / scale, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["grid6", "toy", "nonconvex", "half-infeasible"])
+def test_a_row_alone_goes_the_way_it_goes_among_others(name):
+    problem = make(name)
+    batch = Solver.build(problem).batch
+    assert batch is not None
+    x = sample(problem, 5, seed=4)
+    among = batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    for row in range(len(x)):
+        alone = batch.solve(x[[row]], None, np.zeros(1, dtype=bool))
+        assert (alone.status[0], alone.iterations[0]) == (among.status[row], among.iterations[row])
+        np.testing.assert_allclose(alone.point.y[0], among.point.y[row], rtol=1e-9, atol=1e-9)
 
 
 def test_rows_without_a_solution_are_told_from_those_with_one():

@@ -22,6 +22,7 @@ from feasibly.solve.status import AttemptStatus, RowStatus
 
 if TYPE_CHECKING:
     from feasibly.solve.lanes.batch import BatchSolver
+    from feasibly.solve.lanes.iteration import LaneIteration
 
 _MU, _ELASTIC_SUM, _RESIDUAL_SUM = (INFO.index(name) for name in ("mu", "elastic sum", "residual sum"))
 
@@ -43,13 +44,14 @@ class LaneRun:
     """
 
     def __init__(
-        self, batch: BatchSolver, x: Array, begun: dict[int, Array], go_on: Callable[[], bool], wide: bool
-    ) -> None:
-        self._batch, self._iteration, self._settings = batch, batch.iteration, batch.settings
-        self._monitor = LaneMonitor(batch.iteration, batch.settings, batch.large)
+        self, batch: BatchSolver, iteration: LaneIteration, x: Array, begun: dict[int, Array],
+        go_on: Callable[[], bool], wide: bool,
+    ) -> None:  # fmt: skip
+        self._batch, self._iteration, self._settings = batch, iteration, batch.settings
+        self._monitor = LaneMonitor(iteration, batch.settings, batch.large)
         self._plan = batch.plan
         self._x, self._begun, self._go_on = x, begun, go_on
-        count, parts = len(x), self._iteration.parts
+        count, parts = len(x), iteration.parts
         self.found = np.empty((count, parts["z"].stop))
         self.status = np.full(count, RowStatus.NOT_STARTED, dtype=np.int8)
         self.iterations = np.zeros(count, dtype=np.int64)
