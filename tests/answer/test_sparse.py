@@ -101,6 +101,16 @@ def test_a_row_gets_the_same_answer_alone_and_among_others():
     np.testing.assert_allclose(alone.y[0], together.y[3], atol=1e-5)
 
 
+def test_steps_are_counted_to_the_last(monkeypatch):
+    driver, _ = sparse_driver("grid6")
+    taken = []
+    solve = driver.iteration._solve
+    monkeypatch.setattr(driver.iteration, "_solve", lambda *args: taken.append(1) or solve(*args))
+    found = driver.run(fb.sample(driver.problem, 1, seed=3), driver.operator(0).centre.y[None], SHARED_ONLY)
+    assert found.converged.all()
+    assert found.steps[0] == len(taken)
+
+
 def test_the_response_is_the_derivative_of_the_optimum_and_survives_saving(tmp_path):
     driver, labels = sparse_driver("grid6")
     solution_map = sparse_response(driver.rowwise, driver.operator(0))

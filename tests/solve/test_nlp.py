@@ -431,6 +431,6 @@ def test_a_small_cost_is_as_good_as_a_large_one(warm):
 def test_rows_of_large_problems_are_settled_without_ipopt(monkeypatch):
     solver = Solver.build(make("half-infeasible"), settings=replace(DEFAULT, large_from=1))
     monkeypatch.setattr(solver.ipopt, "attempt", lambda *_: pytest.fail("IPOPT was asked"))
-    monkeypatch.setattr(solver.feasibility, "is_infeasible", lambda *_: pytest.fail("a search was made"))
+    monkeypatch.setattr(solver.feasibility, "search", lambda *_: pytest.fail("a search was made"))
     found = [solver.solve(np.array([x])).outcome for x in (1.0, 1.9, 2.4, 3.0)]
     assert found == [Outcome.OK, Outcome.OK, Outcome.INFEASIBLE, Outcome.INFEASIBLE]

@@ -235,9 +235,9 @@ class Driver:
             large_barrier=start is SolverStart.NOMINAL_LARGE_BARRIER,
         )
         progress.factorisations[rows] += found.iterations
-        progress.infeasible[rows] = np.array(
-            [outcome == "INFEASIBLE" for outcome in found.outcome], dtype=bool
-        )
+        without = np.array([outcome == "INFEASIBLE" for outcome in found.outcome], dtype=bool)
+        # A row that has an answer, if from a belief that was far off, has a solution whatever the solver says.
+        progress.infeasible[rows] = without & (progress.status[rows] == Status.OPEN)
         ok = found.ok
         if not ok.any():
             return

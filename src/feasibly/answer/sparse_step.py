@@ -254,6 +254,7 @@ class _WorkingRows:
             return leaving
         for whole, part in zip(self.state, (self.y, self.nu, self.lam, self.active), strict=True):
             whole[self._rows[leaving]] = part[leaving]
+        self.residuals.steps[self._rows[leaving]] = self._steps[leaving]
         entering = np.arange(self._next, min(self._next + len(leaving), len(self.state.y)))
         self._next += len(entering)
         places = leaving[: len(entering)]

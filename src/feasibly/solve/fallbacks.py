@@ -21,7 +21,7 @@ from feasibly.solve.model import NlpModel
 from feasibly.solve.outcome import Outcome
 from feasibly.solve.records import Array, AttemptResult
 from feasibly.solve.settings import SolverSettings
-from feasibly.solve.status import AttemptStatus, RowStatus
+from feasibly.solve.status import AttemptStatus, RowStatus, SearchEnd
 
 if TYPE_CHECKING:
     from feasibly.solve.lanes.batch import BatchSolver
@@ -60,8 +60,8 @@ class RowAttempts:
         centred: whether the nominal central path is known.
         thorough: start IPOPT cold even where a search has found no feasible point.
         tried: the interior-point method has been tried elsewhere, in lanes.
-        infeasible: what each search for a feasible point has come to, from the nominal solution and from the first
-            guess; both at once where attempts from both sides have told already.
+        searches: where each search for a feasible point ended, the one from the nominal solution and the one from the
+            first guess; both at once where attempts from both sides have told already.
         outcomes: of cold starts so far.
     """
 
@@ -73,7 +73,7 @@ class RowAttempts:
     centred: bool
     thorough: bool
     tried: bool
-    infeasible: list[bool] = field(default_factory=list)
+    searches: list[SearchEnd] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
     def run(self) -> Iterator[AttemptResult]:
@@ -86,8 +86,13 @@ class RowAttempts:
 
     @property
     def may_be_feasible(self) -> bool:
-        """No search has found that there is no feasible point."""
-        return not any(self.infeasible)
+        """No search has ended at an infeasible point, or another has found a feasible one."""
+        return self.met_feasible or SearchEnd.INFEASIBLE not in self.searches
+
+    @property
+    def met_feasible(self) -> bool:
+        """A search has ended at a feasible point."""
+        return SearchEnd.FEASIBLE in self.searches
 
     @property
     def by_interior(self) -> bool:
@@ -127,8 +132,8 @@ class RowAttempts:
     def interior_from_nominal(self) -> list[AttemptResult]:
         """The nominal central path; two attempts that agree from both sides tell as much as two searches."""
         end = self.methods.interior.solve(self.x)
-        if end.status is AttemptStatus.INFEASIBLE_POINT and not self.infeasible:
-            self.infeasible = [True, True]
+        if end.status is AttemptStatus.INFEASIBLE_POINT and not self.searches:
+            self.searches = [SearchEnd.INFEASIBLE] * 2
         return [self._result(end)]
 
     def interior_inertia_corrected(self) -> list[AttemptResult]:
@@ -141,7 +146,7 @@ class RowAttempts:
             return []
         done = self.methods.batch.solve(self.x[None], None, np.zeros(1, dtype=bool))
         if done.status[0] == RowStatus.INFEASIBLE:
-            self.infeasible = [True, True]
+            self.searches = [SearchEnd.INFEASIBLE] * 2
         if done.status[0] != RowStatus.CONVERGED:
             return []
         return [AttemptResult(done.point.take(0), Outcome.OK, int(done.iterations[0]))]
@@ -149,7 +154,7 @@ class RowAttempts:
     def feasibility(self) -> list[AttemptResult]:
         """Both searches for a feasible point, as far as they are not known."""
         self._search(2)
-        return [AttemptResult(None, Outcome.INFEASIBLE, 0)] * sum(self.infeasible)
+        return [AttemptResult(None, Outcome.INFEASIBLE, 0)] * self.searches.count(SearchEnd.INFEASIBLE)
 
     def ipopt_from_start(self) -> list[AttemptResult]:
         """IPOPT from the row's own start."""
@@ -173,16 +178,17 @@ class RowAttempts:
 
     def feasibility_from_guess(self) -> list[AttemptResult]:
         """A search for a feasible point from the first guess alone."""
-        found = self.methods.feasibility.is_infeasible(self.x, self.methods.model.start)
-        return [AttemptResult(None, Outcome.INFEASIBLE, 0)] if found else []
+        end = self.methods.feasibility.search(self.x, self.methods.model.start)
+        self.searches.append(end)
+        return [AttemptResult(None, Outcome.INFEASIBLE, 0)] if end is SearchEnd.INFEASIBLE else []
 
     # ---- parts -------------------------------------------------------------------------------------------
 
     def _search(self, most: int) -> None:
         """Search for a feasible point from the nominal solution and the first guess, until `most` are known."""
         assert self.nominal is not None
-        for y in (self.nominal.y, self.methods.model.start)[len(self.infeasible) : most]:
-            self.infeasible.append(self.methods.feasibility.is_infeasible(self.x, y))
+        for y in (self.nominal.y, self.methods.model.start)[len(self.searches) : most]:
+            self.searches.append(self.methods.feasibility.search(self.x, y))
 
     def _result(self, end: AttemptEnd) -> AttemptResult:
         outcome = Outcome.OK if end.converged else Outcome.NUMERICAL
@@ -218,7 +224,7 @@ FALLBACKS = (
     # There may be a solution: once more from the nominal solution, first past saddles.
     Fallback(RowAttempts.interior_inertia_corrected, lambda row: row.last_warm and row.centred),
     Fallback(RowAttempts.ipopt_from_nominal, lambda row: row.last_warm),
-    # Cold starts, unless a search found no feasible point and nobody asked to be thorough.
+    # Cold starts, unless searches say that there is no feasible point and nobody asked to be thorough.
     Fallback(RowAttempts.ipopt_cold, lambda row: row.cold),
     # Without a nominal solution cold starts are all there is: one more from further up,
     Fallback(RowAttempts.ipopt_raised, lambda row: row.cold and row.nominal is None),

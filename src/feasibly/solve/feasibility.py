@@ -17,6 +17,7 @@ from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.model import NlpModel, complete
 from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
+from feasibly.solve.status import SearchEnd
 
 
 class Feasibility:
@@ -28,8 +29,8 @@ class Feasibility:
         longer = replace(settings, most_iterations=settings.search_iterations)
         self._interior = InteriorPoint(self._relaxed, settings.search_tolerance, longer)
 
-    def is_infeasible(self, x: Array, y: Array) -> bool:
-        """Whether the least infeasible point near `y` is clearly infeasible; `False` if that is not known."""
+    def search(self, x: Array, y: Array) -> SearchEnd:
+        """Whether the least infeasible point near `y` is feasible or clearly is not, if it is found."""
         relaxed, model, s = self._relaxed, self.model, self.settings
         n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
         y = np.clip(y, *model.bounds_at(x))
@@ -37,16 +38,16 @@ class Feasibility:
         rows = rows * model.scale[1:]
         equality, inequality = rows[:ne], rows[ne:]
         if not np.isfinite(rows).all():
-            return False
+            return SearchEnd.UNKNOWN
         amounts = [np.maximum(equality, 0.0), np.maximum(-equality, 0.0), np.maximum(inequality, 0.0)]
         lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, s.elastic_multiplier)])
         multipliers, upper = np.full(ni, s.elastic_multiplier), np.zeros(len(relaxed.lower))
         start = Point.of(np.concatenate([y, *amounts]), np.zeros(ne), multipliers, lower, upper)
         end = self._interior.solve_from_afar(x, start, s.elastic_push)
         if not end.converged:
-            return False
+            return SearchEnd.UNKNOWN
         total = end.iterate.y[len(model.free) :].sum()
-        return bool(total - end.iterate.gap > s.infeasible_above)
+        return SearchEnd.INFEASIBLE if total - end.iterate.gap > s.infeasible_above else SearchEnd.FEASIBLE
 
 
 def relax(model: NlpModel, proximal_weight: float) -> NlpModel:

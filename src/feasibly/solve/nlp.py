@@ -134,7 +134,7 @@ class Solver:
         What is tried, until one attempt succeeds, is the table `fallbacks.FALLBACKS`: the interior-point method from a
         start and from the nominal central path, searches for a feasible point, IPOPT. A row is `INFEASIBLE` as soon as
         two of these say so (three where the nominal input has no solution, or is being solved, and all there is are
-        cold starts), or if one does and all others fail.
+        cold starts), or (`thorough`) if one does, all others fail, and no search has met a feasible point.
 
         Args:
             x: the input, `(n_inputs,)`.
@@ -167,7 +167,7 @@ class Solver:
         for attempt in self._quietly(row.run()):
             outcomes.append(attempt.outcome)
             iterations += attempt.iterations
-            if outcomes.count(Outcome.INFEASIBLE) == agreeing:
+            if outcomes.count(Outcome.INFEASIBLE) == agreeing and not row.met_feasible:
                 break
             if not attempt.outcome.ok:
                 continue
@@ -184,7 +184,11 @@ class Solver:
                     attempts=len(outcomes),
                     seconds=time.perf_counter() - began,
                 )
-        # "Infeasible" from any attempt is worth more to the user than how the last one broke down.
+        # "Infeasible" from one attempt is worth more to the user than how the others broke down, if all were made and
+        # none has met a feasible point.
+        alone = outcomes.count(Outcome.INFEASIBLE) < agreeing
+        if row.met_feasible or (alone and not thorough):
+            outcomes = [outcome for outcome in outcomes if outcome is not Outcome.INFEASIBLE]
         verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else [Outcome.NUMERICAL, *outcomes][-1]
         return self._failed(verdict, iterations, len(outcomes), began)
 

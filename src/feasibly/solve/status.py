@@ -13,13 +13,21 @@ class AttemptStatus(enum.Enum):
     STALLED = "anything else: short steps, a saddle, divergence, no iterations left"
 
 
+class SearchEnd(enum.Enum):
+    """Where a search for a feasible point ended."""
+
+    FEASIBLE = "at a point that violates nothing to speak of"
+    INFEASIBLE = "at a point that violates constraints, and nothing near violates them less"
+    UNKNOWN = "nowhere: it stalled"
+
+
 class RowStatus(enum.IntEnum):
     """Where a row of a batch stands."""
 
     NOT_STARTED = 0
     """The time was up before."""
     UNSOLVED = 1
-    """Every attempt stalled: left to others."""
+    """Every attempt stalled, or the time was up before the last: left to others."""
     CONVERGED = 2
     INFEASIBLE = 3
     """Two attempts from different starts ended at infeasible stationary points."""

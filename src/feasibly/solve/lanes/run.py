@@ -129,7 +129,7 @@ class LaneRun:
         if not minimum:
             return iterate, AttemptStatus.STALLED
         if assigned.attempt.elastic:
-            return iterate, self._elastic_status(lane, assigned.attempt)
+            return iterate, self._elastic_status(lane, assigned.attempt, iterate)
         return iterate, AttemptStatus.CONVERGED
 
     def _infeasible(self, lane: int, row: int) -> AttemptStatus:
@@ -139,14 +139,14 @@ class LaneRun:
         same = abs(violation - known) <= self._settings.violation_apart * known
         return AttemptStatus.INFEASIBLE_POINT if same else AttemptStatus.STALLED
 
-    def _elastic_status(self, lane: int, attempt: Attempt) -> AttemptStatus:
-        """Whether constraints are violated where an elastic lane has converged.
+    def _elastic_status(self, lane: int, attempt: Attempt, iterate: Array) -> AttemptStatus:
+        """Whether constraints are violated at the `iterate` that an elastic lane has converged at.
 
         A search for a feasible point counts as one only where it ended at a minimum.
         """
         iteration, s = self._iteration, self._settings
         if attempt.to_optimum:
-            largest = iteration.iterate[self._elastic_variables, lane].max(initial=0.0)
+            largest = iterate[self._elastic_variables].max(initial=0.0)
             feasible = largest <= s.elastic_zero
             return AttemptStatus.CONVERGED if feasible else AttemptStatus.INFEASIBLE_POINT
         violation, mu = iteration.info[_ELASTIC_SUM, lane], iteration.info[_MU, lane]

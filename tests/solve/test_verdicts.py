@@ -1,0 +1,60 @@
+"""When a row counts as one without a solution: two ends that agree, and no feasible point met."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from feasibly.problem.core import Problem
+from feasibly.solve import Outcome, Solver
+from feasibly.solve.records import AttemptResult
+from feasibly.solve.status import SearchEnd
+from tests.problems import make
+
+
+def two_wells() -> Problem:
+    """Feasible near -1 alone where the input is small; a search that starts near 1 ends at a violation there."""
+    return Problem(
+        lambda x, y: (y[0] - 0.96) ** 2, lower=[-2.0], upper=[1.5],
+        inequality=lambda x, y: jnp.array([(y[0] ** 2 - 1.0) ** 2 + 0.3 * y[0] - x[0]]),
+        box=([-0.2], [3.2]), name="two wells",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("tried", [True, False])
+def test_one_infeasible_point_is_no_verdict_where_cheap_attempts_alone_are_made(tried):
+    solver = Solver.build(two_wells())
+    for x in ([0.0], [0.1], [0.25]):
+        assert solver.feasibility.search(np.array(x), solver.nominal.y) is SearchEnd.INFEASIBLE
+        assert not solver.solve(x, thorough=False, tried=tried).outcome.ok
+        assert solver.solve(x, thorough=False, tried=tried).outcome is not Outcome.INFEASIBLE
+        assert solver.solve(x, tried=tried).y[0] == pytest.approx(two_wells_optimum(x[0]), abs=1e-6)
+
+
+def two_wells_optimum(x: float) -> float:
+    """The largest feasible decision, on a fine grid and by bisection from there."""
+
+    def over(y: float) -> float:
+        return (y**2 - 1.0) ** 2 + 0.3 * y - x
+
+    y = np.linspace(-2.0, 1.5, 35_001)
+    low = y[over(y) <= 0.0].max()
+    high = low + 1e-4
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if over(middle) <= 0.0 else (low, middle)
+    return float(low)
+
+
+def test_a_search_says_where_it_ended():
+    solver = Solver.build(make("half-infeasible"))
+    ends = [solver.feasibility.search(np.array([x]), solver.nominal.y) for x in (1.0, 1.9, 2.4, 3.0)]
+    assert ends == [SearchEnd.FEASIBLE, SearchEnd.FEASIBLE, SearchEnd.INFEASIBLE, SearchEnd.INFEASIBLE]
+
+
+def test_a_feasible_point_that_was_met_overrules_infeasible_ones(monkeypatch):
+    solver = Solver.build(two_wells())
+    ends = iter([SearchEnd.INFEASIBLE, SearchEnd.FEASIBLE] * 2)
+    monkeypatch.setattr(solver.feasibility, "search", lambda *_: next(ends))
+    monkeypatch.setattr(solver.ipopt, "attempt", lambda *_: AttemptResult(None, Outcome.INFEASIBLE, 0))
+    for thorough in (True, False):
+        assert solver.solve([0.1], tried=True, thorough=thorough).outcome is Outcome.NUMERICAL
