@@ -75,7 +75,9 @@ class Page:
 
     @property
     def cost(self) -> float:
-        return float(self.run("window.feasibly.seen ? window.feasibly.seen.objective : 0"))
+        """NaN where there is no answer."""
+        seen = self.run("window.feasibly.seen ? window.feasibly.seen.objective : 0")
+        return float("nan") if seen is None else float(seen)
 
     @property
     def x(self) -> np.ndarray:
@@ -214,6 +216,10 @@ def test_lines_and_units_are_switched(driver: Any, address: str, models: dict[st
     before = page.settled()
     page.find("[data-switch^='generator:'] input").click()
     page.settle(before)
+    found = models["three"].predict(page.x)
+    assert page.run("window.feasibly.seen.outcome") == found.outcome_names[0] == "INFEASIBLE"
+    assert "no answer" in page.text("#panel-binding") and "no answer" in page.text("#panel-bus")
+    assert page.cost == pytest.approx(float(found.objective[0]), rel=1e-5, nan_ok=True)
     assert page.cost != pytest.approx(usual, rel=1e-6)
     page = Page(driver, address, "#model=own")
     assert not page.find("#switches-card").is_displayed()
@@ -234,7 +240,7 @@ def test_a_file_is_answered_and_plotted(
     assert page.find("#download").get_attribute("href").startswith("blob:")
     csv = page.run("window.feasibly.files.csv")
     table = [line.split(",") for line in csv.strip().splitlines()]
-    costs = [float(line[table[0].index("objective")]) for line in table[1:]]
+    costs = [float(line[table[0].index("objective")] or "nan") for line in table[1:]]
     want = models["three"].predict(x)
     assert want.ok[2]
     np.testing.assert_allclose(np.array(costs)[want.ok], want.objective[want.ok], rtol=1e-6)

@@ -113,10 +113,13 @@ export class Ladder {
 
 const MOST = 100;
 
+const nothing = () => make("p", { class: "hint" }, "There is no answer to this input, so there is nothing to show.");
+
 export function tables(model, state, seen, { pick }) {
-  binding(model, seen, pick);
   const { grid } = model;
   for (const kind of ["bus", "branch", "generator"]) by(`tab-${kind}`).hidden = !grid;
+  if (!seen.y) { for (const kind of ["binding", "bus", "branch", "generator"]) put(kind, nothing()); return; }
+  binding(model, seen, pick);
   if (!grid || !seen.bus) return;
   const link = (bus) => (line, row) => {
     line.className = "link";
@@ -185,7 +188,8 @@ function binding(model, seen, pick) {
 // A problem without a grid: every output between its bounds, with the promised interval where there is one.
 export function outputs(model, seen) {
   by("outputs-box").hidden = Boolean(model.grid);
-  if (model.grid || !seen.y) return;
+  if (model.grid) return;
+  if (!seen.y) { by("outputs").replaceChildren(nothing()); return; }
   const rows = model.output_names.slice(0, 200).map((name, i) => ({ name, i }));
   const place = (v, i) => {
     const [low, high] = [model.lower[i] ?? Math.min(0, 2 * seen.y[i]), model.upper[i] ?? Math.max(1, 2 * seen.y[i])];
