@@ -289,9 +289,7 @@ def _recentred(driver: Driver, middle: Array, labels: Labels, until: float) -> D
     reached = driver.run(twice, np.repeat(mean, 2, axis=0), SHARED_OPTIMAL, until=until)
     y = reached.y[0]
     room = driver.settings.active_room
-    if not reached.converged[0] or _unwatched_bound_active(
-        driver.search, driver.calibration.candidates, y, room
-    ):
+    if not reached.converged[0] or _other_bound_active(driver.search, driver.calibration.candidates, y, room):
         return driver
     centre = Centre(middle, y, reached.iterate.equality[0], reached.iterate.lam[0])
     return driver.having(_with_centre(driver, (), centre))
@@ -311,7 +309,7 @@ def is_sparse(problem: Problem, rowwise: RowSolver, settings: Settings) -> bool:
     return len(free_variables(problem)) >= settings.sparse_from and rowwise.translates
 
 
-def _unwatched_bound_active(problem: Problem, candidates: Candidates, y: Array, room: float) -> bool:
+def _other_bound_active(problem: Problem, candidates: Candidates, y: Array, room: float) -> bool:
     """Whether a bound is active that is no candidate: an operator there would not know of it."""
     moving = free_variables(problem)
     low, high = np.setdiff1d(moving, candidates.lower), np.setdiff1d(moving, candidates.upper)

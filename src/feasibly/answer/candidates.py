@@ -1,5 +1,7 @@
-"""The watched constraints: which of them may become active, and their compressed order, known nowhere else: whoever
-puts a compressed vector together asks `in_order`, and whoever takes one apart `Candidates.split`."""
+"""The candidates: constraints that may become active, and their compressed order, known nowhere else: whoever puts a
+compressed vector together asks `in_order`, and whoever takes one apart `Candidates.split`.
+
+What lanes know of is another choice, of inequalities alone and more of them: `Calibration.watched`."""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def find_candidates(
         y: solved decisions `(labels, n_outputs)`.
         h: inequality values there.
         reach, touching: see `Settings.candidate_reach` and `Settings.touching`.
-        every_bound: whether bounds are watched however far labels are from them.
+        every_bound: whether bounds are candidates however far labels are from them.
     """
 
     moving = problem.lower < problem.upper

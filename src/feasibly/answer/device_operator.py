@@ -85,16 +85,16 @@ def precise(way: Any) -> bool:
 
 
 NARROWED = 4
-"""Sparse operators watch every bound, and the device at most one in so many of them (`narrowed`: one in six of
-case2000_goc's)."""
+"""On sparse operators every bound is a candidate, on the device at most one in so many of them (`narrowed`: one in six
+of case2000_goc's)."""
 
 
 def operators_fit(driver: Driver, free_memory: float) -> bool:
     """Whether the device has room for the operators of this model."""
     c, search = driver.calibration, driver.search
     size = len(free_variables(search)) + search.n_equalities
-    watched = len(c.candidates) / (NARROWED if c.sparse else 1)
-    entries = size * (size + 2 * watched)
+    candidates = len(c.candidates) / (NARROWED if c.sparse else 1)
+    entries = size * (size + 2 * candidates)
     return 4 * entries * (len(c.centres) - 1 + WHILE_INVERTING) < SHARE_OF_OPERATORS * free_memory
 
 
@@ -110,7 +110,7 @@ def operator_on_device(driver: Driver, index: int) -> Operator:
 
 
 def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> Driver:
-    """The same driver, watching only bounds that answers come near: a sparse one watches all, at next to no cost.
+    """The same driver with candidate bounds that answers come near; a sparse one has all, at next to no cost.
 
     What answers come near is seen on what the model believes about inputs drawn from the box. A row that breaks another
     bound is found out by the check, and left to the processor.

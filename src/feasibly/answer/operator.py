@@ -1,9 +1,9 @@
 """The optimality system around one point, and an approximate inverse of it that rows can share.
 
 Write `H` for the Hessian of the Lagrangian, `J` for the Jacobian of the equalities, `A` for the gradients of the
-candidates (watched inequalities and bounds), `P` for the Hessian of the proximal term (see docs/method.md). With `Z` an
-orthonormal basis of the null space of `J` and `J+` its pseudo-inverse, the inverse of `[[H + P, J'], [J, 0]]` has the
-blocks
+candidates (inequalities and bounds that may become active), `P` for the Hessian of the proximal term (see
+docs/method.md). With `Z` an orthonormal basis of the null space of `J` and `J+` its pseudo-inverse, the inverse of
+`[[H + P, J'], [J, 0]]` has the blocks
 
     G = Z (Z' (H + P) Z)^-1 Z',     R = J+ - G (H + P) J+,     C = J+' (H + P) R
 
@@ -137,7 +137,7 @@ def build_operator(
         problem: what is solved.
         derivatives: its compiled derivatives for `candidates`.
         centre: where.
-        candidates: the watched constraints.
+        candidates: the constraints that may become active.
         base: the usual active set among them.
         belief: its inverse covariance on the free variables.
         weight: `c / tau`, the belief's worth in units of cost.

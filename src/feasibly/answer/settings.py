@@ -59,9 +59,9 @@ class Settings:
     """Largest |equality| of a converged row. Steps contract tenfold or better, so that the point returned, one step
     later, is at 1e-8 on the grids measured."""
     inequality_tolerance: float = 5e-7
-    """Largest violation of a watched inequality or bound of a converged row."""
+    """Largest violation of a candidate of a converged row."""
     feasibility_tolerance: float = 1e-6
-    """Largest violation of any constraint, watched or not, in the problem's own units."""
+    """Largest violation of any constraint, candidate or not, in the problem's own units."""
     change_tolerance: float = 1e-9
     """In optimal mode: the last step changed the cost by less than this share of it."""
     remaining_tolerance: float = 1e-8
@@ -199,7 +199,7 @@ class Settings:
     passes, and only those that do not settle at once take the rounds of the complementarity problem. More rounds for
     the last ones brought nothing on case118 and case500, and took a quarter of the time there."""
     device_draws: int = 512
-    """Inputs drawn there to see which bounds answers come near, where all of them are watched here."""
+    """Inputs drawn there to see which bounds answers come near, where all of them are candidates here."""
     program_steps: int = 28
     """At most so many in a program without a solver, as many as few rows take here; most batches come to rest in fewer
     than ten."""
@@ -236,19 +236,20 @@ class Settings:
     # ---- calibration -----------------------------------------------------------------------------------
 
     candidate_reach: float = 2.0
-    """A constraint within so many standard deviations of its own slack of some label is watched. Among 128 of 512
-    labels of case57, 118 and 500, 3 watches a quarter more constraints and misses no fewer."""
+    """A constraint within so many standard deviations of its own slack of some label is a candidate. Among 128 of
+    512 labels of case57, 118 and 500, 3 takes a quarter more constraints and misses no fewer."""
     sparse_reach: float = 4.0
-    """The same where operators are sparse: labels are few there, and a watched constraint costs next to nothing. Bounds
-    are all watched: two in sixteen of case2869_pegase's rows broke one that no label was near."""
+    """The same where operators are sparse: labels are few there, and a candidate costs next to nothing. Bounds are all
+    candidates: two in sixteen of case2869_pegase's rows broke one that no label was near."""
     watched_reach: float = 4.0
-    """The same for rows that are solved many at once, which know of those inequalities alone. Eight grids with 64
-    to 256 labels: 0.37 to 0.65 of the time with all of them, no row that breaks another one; with 2, one row of
-    case197_snem__sad went to a worse optimum. Of case2000_goc with outages, costs and ratings one in 200 does."""
+    """The same of the inequalities that rows which are solved many at once know of (`Calibration.watched`).
+    Eight grids with 64 to 256 labels: 0.37 to 0.65 of the time with all of them, no row that breaks another one; with
+    2, one row of case197_snem__sad went to a worse optimum. Of case2000_goc with outages, costs and ratings one in 200
+    does."""
     watched_labels: int = 16
-    """Fewer labels than this do not tell."""
+    """Fewer labels than this do not tell which those are."""
     touching: float = 1e-5
-    """Less room than this, whatever the spread, is none: such a constraint is watched, and may have a multiplier where
+    """Less room than this, whatever the spread, is none: such a constraint is near, and may have a multiplier where
     labels came without."""
     active_spread: float = 0.1
     """A multiplier counts as active above this share of its own standard deviation,"""
@@ -260,7 +261,7 @@ class Settings:
     usually: float = 0.5
     """A constraint that is active for more than this share of the labels is in the usual active set."""
     active_room: float = 1e-7
-    """A bound with less room than this that is not watched forbids a centre: an operator there would not know of
+    """A bound with less room than this that is no candidate forbids a centre: an operator there would not know of
     it."""
     taus: tuple[float, ...] = (1e10, 1e9, 1e7)
     """tau, the likeliest first: how much a unit of relative cost outweighs the belief. Larger ones gain cost and take
@@ -324,10 +325,10 @@ class Settings:
     # ---- from few labels to enough ---------------------------------------------------------------------
 
     enough_labels: int = 8
-    """As many labels as this say by themselves which constraints to watch."""
+    """As many labels as this say by themselves which constraints are candidates."""
     unsure: float = 0.1
     """Standard deviation of a belief that rests on one point: it only keeps the iteration from wandering."""
     first_touching: float = 1e-6
     """A constraint with less room than this is active at the label."""
     first_reach: float = 3.0
-    """Constraints are watched that the plain linear response comes within so many standard deviations of."""
+    """Candidates are the constraints that the plain linear response comes within so many standard deviations of."""

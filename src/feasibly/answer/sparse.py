@@ -187,7 +187,7 @@ def build_sparse_operator(
         problem: what is solved.
         system: its derivatives there.
         centre: where.
-        candidates: the watched constraints.
+        candidates: the constraints that may become active.
         base: the usual active set among them.
         variance: of the belief about each output.
         weight: `c / tau`, the belief's worth in units of cost.

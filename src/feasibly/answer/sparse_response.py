@@ -28,8 +28,8 @@ def sparse_response(rowwise: RowSolver, operator: SparseOperator) -> SparseSolut
     inputs = len(centre.x)
     # Of the problem whose bounds no input moves.
     low, high = (scipy.sparse.csr_matrix((int(at.sum()), inputs)) for at in (at_lower, at_upper))
-    watched = in_order(low, high, limits[candidates.inequality[among]])
-    moves = scipy.sparse.vstack([slope, balance, *watched], format="csc")
+    active = in_order(low, high, limits[candidates.inequality[among]])
+    moves = scipy.sparse.vstack([slope, balance, *active], format="csc")
     return SparseSolutionMap(
         x0=centre.x,
         y0=centre.y,

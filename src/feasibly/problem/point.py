@@ -76,8 +76,8 @@ class Point:
     """Where every row stands: decisions `(rows, n_outputs)` and the multipliers of all constraints.
 
     Labels, the solver's starts and solutions, the iteration's results and answers are all of this shape; what is
-    compressed to the watched constraints is compressed in `answer.candidates` alone. One row of it, as `take(3)`
-    gives and a solver takes, has arrays without the leading axis.
+    compressed to the candidates is compressed in `answer.candidates` alone. One row of it, as `take(3)` gives and a
+    solver takes, has arrays without the leading axis.
     """
 
     y: Array
