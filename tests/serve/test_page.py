@@ -218,7 +218,8 @@ def test_lines_and_units_are_switched(driver: Any, address: str, models: dict[st
     page.settle(before)
     found = models["three"].predict(page.x)
     assert page.run("window.feasibly.seen.outcome") == found.outcome_names[0] == "INFEASIBLE"
-    assert "no answer" in page.text("#panel-binding") and "no answer" in page.text("#panel-bus")
+    assert "no answer" in page.text("#panel-binding")
+    assert "no answer" in page.text("#panel-bus")
     assert page.cost == pytest.approx(float(found.objective[0]), rel=1e-5, nan_ok=True)
     assert page.cost != pytest.approx(usual, rel=1e-6)
     page = Page(driver, address, "#model=own")
