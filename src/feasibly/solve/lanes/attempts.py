@@ -1,20 +1,31 @@
 """What is tried for a row in a lane: the attempts, and the table of which follows how the last one ended.
 
-A row that converges is done wherever it is. Otherwise, downwards:
+In this order, as `FOLLOWING` has it. A row goes down a line for each attempt that stalls; where another end leads
+somewhere else, that is said.
 
-    FIRST        from a start of its own, if it has one
-    NEAR         or WIDE_FAST: the nominal central path   (large problems: after NEAR comes the wide point with its
-                                                           inertia corrected; an infeasible point leads to GUESS)
-    WIDE         the same with safeguarded steps
-    CORRECTED    the same with the inertia corrected
-    ELASTIC      constraints may be violated at an l1 penalty
-      infeasible LEAST, then LEAST_FROM_GUESS: the least that can be violated
-                   infeasible from both: no solution; else PENALISED, a higher penalty
-      feasible   FINISH: from there without the penalty; stalled: FOLLOWED, elastic to the end
-    FINISH_SAFEGUARDED, and then it is left to others
+    starts    FIRST                from a start of its own, if it has one; stalled: NEAR
+              NEAR, or WIDE_FAST   on the nominal central path, near its end or at a larger barrier parameter
+              WIDE                 at the larger one with safeguarded steps
+              CORRECTED            the same with the inertia corrected
+    elastic   ELASTIC              constraints may be violated at an l1 penalty; stalled: left to others
+                                   feasible: FINISH
+                                   infeasible: LEAST, then LEAST_FROM_GUESS, the least that can be violated from two
+                                     sides; infeasible from both: no solution; feasible from one: PENALISED
+              PENALISED            ELASTIC at a higher penalty; feasible: FINISH_PENALISED, else left to others
+    finish    FINISH               from the elastic end, without elastic variables
+              FOLLOWED             from there elastic to the optimum; infeasible: PENALISED
+              FINISH_SAFEGUARDED   as FINISH, with safeguarded steps; stalled: left to others
+              FINISH_PENALISED, FOLLOWED_PENALISED: as the two above, after PENALISED; then FINISH_SAFEGUARDED
+    again     AGAIN, AGAIN_FROM_GUESS   a row that has converged further down than WIDE was led there by shifts or
+                                        penalties, and there may be a better minimum elsewhere; the best is kept
 
-A row that converges further down than WIDE has been led there by shifts or penalties, and there may be a better
-minimum: it is solved AGAIN, and AGAIN_FROM_GUESS, from elsewhere, and the best is kept.
+Any other row that converges is done. Rows of large problems go another way from the central path to WIDE, on which two
+ends at infeasible points tell (`LARGE_FOLLOWING`), and none is solved again:
+
+    starts    NEAR                 infeasible: GUESS; stalled: WIDE_FAST_CORRECTED
+              WIDE_FAST            infeasible: GUESS; stalled: NEAR
+              GUESS                from the first guess; infeasible again: no solution; stalled: WIDE_FAST_CORRECTED
+              WIDE_FAST_CORRECTED  WIDE_FAST with the inertia corrected; infeasible: LEAST_FROM_GUESS; stalled: WIDE
 """
 
 from __future__ import annotations
@@ -108,24 +119,27 @@ CORRECTED alone; with this one of the four does. A tenth of the rows of such gri
 AGAIN_FROM_GUESS = replace(AGAIN, start=StartPoint.GUESS)
 
 FOLLOWING: dict[tuple[Attempt, AttemptStatus], Attempt] = {
+    # ---- starts
     (FIRST, STALLED): NEAR,  # the start was not near enough
     (NEAR, STALLED): WIDE,  # the row is congested: a more central start
     (WIDE_FAST, STALLED): WIDE,  # fast steps stalled
     (WIDE, STALLED): CORRECTED,  # it may have gone to a saddle
     (CORRECTED, STALLED): ELASTIC,  # it is at the edge of feasibility, or beyond
+    # ---- elastic: where it is feasible it is finished, else it is asked whether anything is
     (ELASTIC, CONVERGED): FINISH,  # near the row's own central path: a few iterations
-    (FINISH, STALLED): FOLLOWED,  # its constraints leave no interior
-    (FOLLOWED, INFEASIBLE): PENALISED,  # it violated constraints for its cost
-    (FOLLOWED, STALLED): FINISH_SAFEGUARDED,  # one more kind of step
     (ELASTIC, INFEASIBLE): LEAST,  # for its cost, or because there is no feasible point?
     (LEAST, INFEASIBLE): LEAST_FROM_GUESS,  # a local minimum of the violation is no proof
     (LEAST, CONVERGED): PENALISED,  # it was for its cost
     (LEAST_FROM_GUESS, CONVERGED): PENALISED,  # the same
     (PENALISED, CONVERGED): FINISH_PENALISED,  # as after ELASTIC
+    # ---- finish
+    (FINISH, STALLED): FOLLOWED,  # its constraints leave no interior
+    (FOLLOWED, INFEASIBLE): PENALISED,  # it violated constraints for its cost
+    (FOLLOWED, STALLED): FINISH_SAFEGUARDED,  # one more kind of step
     (FINISH_PENALISED, STALLED): FOLLOWED_PENALISED,  # as after FINISH
     (FOLLOWED_PENALISED, INFEASIBLE): FINISH_SAFEGUARDED,  # one more kind of step
     (FOLLOWED_PENALISED, STALLED): FINISH_SAFEGUARDED,  # the same
-    # Solved, with shifts or penalties that may have led it away from a better minimum:
+    # ---- again: solved, with shifts or penalties that may have led it away from a better minimum
     **{
         (attempt, CONVERGED): AGAIN
         for attempt in (
@@ -150,7 +164,7 @@ LARGE_FOLLOWING = {
     (WIDE_FAST_CORRECTED, STALLED): WIDE,  # one more kind of step
     (WIDE_FAST_CORRECTED, INFEASIBLE): LEAST_FROM_GUESS,  # a search from elsewhere decides
 }
-"""The same for large problems."""
+"""The same for large problems: other ways from the central path to WIDE, and no row is solved again."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +173,14 @@ class AttemptPlan:
 
     Attributes:
         given: for rows that have a start of their own.
-        near, wide: for the others, by where they are to start.
+        near, large_barrier: for the others, on the nominal central path near its end or where the barrier parameter is
+            larger (`Calibration.large_barrier`).
         following: the table.
     """
 
     given: Attempt = FIRST
     near: Attempt = NEAR
-    wide: Attempt = WIDE_FAST
+    large_barrier: Attempt = WIDE_FAST
     following: Mapping[tuple[Attempt, AttemptStatus], Attempt] = field(default_factory=lambda: FOLLOWING)
 
     def after(self, attempt: Attempt, status: AttemptStatus) -> Attempt | None:

@@ -109,7 +109,7 @@ class BatchSolver:
         starts: Point | None,
         given: Mask,
         go_on: Callable[[], bool] = lambda: True,
-        wide: bool = False,
+        large_barrier: bool = False,
     ) -> BatchResult:
         """Solve rows, from `starts` where `given`, and by further attempts (`attempts`) where that is not enough.
 
@@ -118,15 +118,14 @@ class BatchSolver:
             starts: a point a row.
             given: which rows have one that is to be used.
             go_on: asked before a row is begun.
-            wide: whether the others start at the central point with the larger barrier parameter.
+            large_barrier: whether the others start at the central point with the larger barrier parameter.
         """
         rows = max(self.most_bytes // (16 * len(self.iteration.iterate)), self.iteration.width)
         parts = []
         for first in range(0, max(len(x), 1), rows):
             some = slice(first, first + rows)
-            parts.append(
-                self._solve(x[some], None if starts is None else starts.take(some), given[some], go_on, wide)
-            )
+            own = None if starts is None else starts.take(some)
+            parts.append(self._solve(x[some], own, given[some], go_on, large_barrier))
         if len(parts) == 1:
             return parts[0]
         status, iterations = (
@@ -135,15 +134,15 @@ class BatchSolver:
         return BatchResult(Point.join([part.point for part in parts]), status, iterations)
 
     def _solve(
-        self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool], wide: bool
+        self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool], large_barrier: bool
     ) -> BatchResult:
-        begun: dict[int, Array] = {}
+        plain_starts: dict[int, Array] = {}
         if starts is not None and given.any():
             iterates = self._lane_starts.push_inside(x[given], starts.take(given))
             sound = np.isfinite(iterates).all(axis=1)
-            begun = dict(zip(np.flatnonzero(given)[sound].tolist(), iterates[sound], strict=True))
+            plain_starts = dict(zip(np.flatnonzero(given)[sound].tolist(), iterates[sound], strict=True))
         iteration = self._single if len(x) == 1 else self.iteration
-        lanes = LaneRun(self, iteration, x, begun, go_on, wide)
+        lanes = LaneRun(self, iteration, x, plain_starts, go_on, large_barrier)
         lanes.run()
         status = np.where(self._model.opens(x), RowStatus.UNSOLVED, lanes.status).astype(np.int8)
         point = self._points(x, lanes.found, status == RowStatus.CONVERGED)

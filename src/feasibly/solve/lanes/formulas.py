@@ -1,12 +1,21 @@
 """The formulas of one iteration of the interior-point method (`_newton`), as programs for lanes.
 
-A lane may be *elastic*: equalities `c` and inequalities `h` may then be violated at an l1 penalty of one, `c = a - b`
-and `h + s = t` with `a, b, s, t >= 0`, against an objective with the weight `w`. Such a problem always has an
-interior, so that the iteration stalls nowhere: it ends at the optimum if the penalty is high enough, else at an
-infeasible stationary point. By its own optimality conditions the multipliers of `a`, `b` and `t` are `1 - nu`,
-`1 + nu` and `1 - z`; eliminated, they change two diagonals of the matrix and nothing of its pattern:
+A lane may be *elastic*, (7) of docs/method.md: equalities and inequalities may then be violated at an l1 penalty of
+one, `g = p - q` and `h + s = t` with `p, q, s, t >= 0`, against an objective with the weight `w`. Such a problem always
+has an interior, so that the iteration stalls nowhere: it ends at the optimum if the penalty is high enough, else at an
+infeasible stationary point. By its own optimality conditions the multipliers of `p`, `q` and `t` are `1 - nu`, `1 + nu`
+and `1 - z`; eliminated, they change two diagonals of the matrix and nothing of its pattern, (8):
 
-    [w H + A' (1 / R) A, J'; J, -E]        R = s / z + t / (1 - z)        E = a / (1 - nu) + b / (1 + nu)
+    [w H + A' (1 / B) A, J'; J, -F]        B = s / z + t / (1 - z)        F = p / (1 - nu) + q / (1 + nu)
+
+In the code, where single letters are taken:
+
+    there       here
+    g           `c`, the values of the equalities
+    p, q        `a`, `b` (`t` is `t`): parts of `ITERATE`
+    1 - nu      `left_a`, what is left between a multiplier and the penalty; `left_b` is 1 + nu, `left_t` 1 - z
+    B           "effective slack" over z; "ratio" is 1 / B
+    F           taken off the lower corner of the matrix (`_assemble`)
 
 For a lane that is not, `a`, `b` and `t` are zero and what is built for elastic ones is multiplied by zero; while no
 lane is elastic, that is left out.
@@ -145,12 +154,12 @@ class Formulas:
         products, others = build.mul(s, z), build.temporary(0)
         if self._elastic:
             # What is left between multipliers and their penalty; one for lanes that are not elastic.
-            beyond = build.sub(1.0, build.mul(elastic, z[:ni]), build.block("1 - z", ni))
-            above = build.sub(1.0, build.mul(elastic, nu), build.block("1 - nu", ne))
-            below = build.add(1.0, build.mul(elastic, nu), build.block("1 + nu", ne))
-            build.accumulate(effective[:ni], z[:ni], build.div(t, beyond))
+            left_t = build.sub(1.0, build.mul(elastic, z[:ni]), build.block("1 - z", ni))
+            left_a = build.sub(1.0, build.mul(elastic, nu), build.block("1 - nu", ne))
+            left_b = build.add(1.0, build.mul(elastic, nu), build.block("1 + nu", ne))
+            build.accumulate(effective[:ni], z[:ni], build.div(t, left_t))
             build.accumulate(pairs, elastic, float(ni + 2 * ne))
-            others = np.concatenate([build.mul(t, beyond), build.mul(a, above), build.mul(b, below)])
+            others = np.concatenate([build.mul(t, left_t), build.mul(a, left_a), build.mul(b, left_b)])
         build.div(z, effective, build.block("ratio", slacks))
         build.div(self._sum(build, products, others), pairs, build.block("mu"))
         return products, others
@@ -187,14 +196,14 @@ class Formulas:
         ds = build.apply("NEG", build.add(build.block("slack residual"), along))
         if not self._elastic:
             return {"y": dy, "nu": dnu, "s": ds, "z": dz}
-        beyond, above, below = self._below_penalty(build)
+        left_t, left_a, left_b = self._left_to_penalty(build)
         moved_t, moved_a, moved_b = build.mul(t, dz[:ni]), build.mul(a, dnu), build.mul(b, dnu)
         if targets is not None:
             moved_t, moved_a = build.add(moved_t, targets[1]), build.add(moved_a, targets[2])
             moved_b = build.sub(moved_b, targets[3])
-        dt = build.sub(build.div(moved_t, beyond), t)
-        da = build.sub(build.div(moved_a, above), a)
-        db = build.sub(build.apply("NEG", build.div(moved_b, below)), b)
+        dt = build.sub(build.div(moved_t, left_t), t)
+        da = build.sub(build.div(moved_a, left_a), a)
+        db = build.sub(build.apply("NEG", build.div(moved_b, left_b)), b)
         ds = np.concatenate([build.add(ds[:ni], dt), ds[ni:rows]])
         return {"y": dy, "nu": dnu, "s": ds, "z": dz, "a": da, "b": db, "t": dt}
 
@@ -212,7 +221,7 @@ class Formulas:
             for step, change, left in zip(
                 (back, back, elastic),
                 (d["z"][:ni], d["nu"], d["nu"]),
-                self._below_penalty(build),
+                self._left_to_penalty(build),
                 strict=True,
             ):
                 dual.append(build.div(build.mul(step, change), left))
@@ -222,7 +231,7 @@ class Formulas:
             steps.append(build.apply("FMIN", build.div(fraction, build.apply("FMAX", most, 1e-30)), 1.0))
         return steps[0], steps[1]
 
-    def _below_penalty(self, build: ProgramBuilder) -> list[Column]:
+    def _left_to_penalty(self, build: ProgramBuilder) -> list[Column]:
         """What is left between multipliers and the penalty of violating a constraint."""
         return [build.block(name) for name in ("1 - z", "1 - nu", "1 + nu")]
 
@@ -242,11 +251,11 @@ class Formulas:
         if self._elastic:
             away = build.mul(dual, elastic)
             back = build.apply("NEG", away)
-            beyond, above, below = self._below_penalty(build)
+            left_t, left_a, left_b = self._left_to_penalty(build)
             others = np.concatenate([
-                build.mul(there(t, primal, d["t"]), there(beyond, back, d["z"][:ni])),
-                build.mul(there(a, primal, d["a"]), there(above, back, d["nu"])),
-                build.mul(there(b, primal, d["b"]), there(below, away, d["nu"])),
+                build.mul(there(t, primal, d["t"]), there(left_t, back, d["z"][:ni])),
+                build.mul(there(a, primal, d["a"]), there(left_a, back, d["nu"])),
+                build.mul(there(b, primal, d["b"]), there(left_b, away, d["nu"])),
             ])  # fmt: skip
         affine_mu = build.div(self._sum(build, products, others), build.block("pairs"))
         mu, affine_step = build.block("mu"), build.apply("FMIN", primal, dual)
@@ -268,8 +277,8 @@ class Formulas:
                 build.fma(second, build.mul(d["a"], d["nu"]), elastic_target, build.block("target a", ne)),
                 build.fma(minus, build.mul(d["b"], d["nu"]), elastic_target, build.block("target b", ne)),
             ]
-            limits = np.concatenate([build.sub(limits[:ni], build.div(targets[0], beyond)), limits[ni:]])
-            c = build.sub(c, build.sub(build.div(targets[1], above), build.div(targets[2], below)))
+            limits = np.concatenate([build.sub(limits[:ni], build.div(targets[0], left_t)), limits[ni:]])
+            c = build.sub(c, build.sub(build.div(targets[1], left_a), build.div(targets[2], left_b)))
         offset = build.mul(build.block("ratio"), limits, build.block("dz offset 2", rows))
         right = self._linear.right_hand(build, build.block("full gradient"), offset, 2)
         build.apply("NEG", c, None, right[self._linear.of_nu])
@@ -326,12 +335,12 @@ class Formulas:
         more = {"y": dy, "nu": dnu, "s": ds, "z": dz}
         if self._elastic:
             _, _, _, _, a, b, t = self._iterate(build)
-            beyond, above, below = self._below_penalty(build)
+            left_t, left_a, left_b = self._left_to_penalty(build)
             more |= {
-                "a": build.div(build.mul(a, dnu), above),
-                "b": build.apply("NEG", build.div(build.mul(b, dnu), below)),
+                "a": build.div(build.mul(a, dnu), left_a),
+                "b": build.apply("NEG", build.div(build.mul(b, dnu), left_b)),
             }
-            more["t"] = build.div(build.mul(t, dz[:ni]), beyond)
+            more["t"] = build.div(build.mul(t, dz[:ni]), left_t)
             more["s"] = np.concatenate([build.add(ds[:ni], more["t"]), ds[ni:]])
         for name, change in more.items():
             if len(change):

@@ -44,20 +44,22 @@ class LaneRun:
     """
 
     def __init__(
-        self, batch: BatchSolver, iteration: LaneIteration, x: Array, begun: dict[int, Array],
-        go_on: Callable[[], bool], wide: bool,
+        self, batch: BatchSolver, iteration: LaneIteration, x: Array, plain_starts: dict[int, Array],
+        go_on: Callable[[], bool], large_barrier: bool,
     ) -> None:  # fmt: skip
         self._batch, self._iteration, self._settings = batch, iteration, batch.settings
         self._monitor = LaneMonitor(iteration, batch.settings, batch.large)
         self._plan = batch.plan
-        self._x, self._begun, self._go_on = x, begun, go_on
+        self._x, self._go_on = x, go_on
+        self._plain_starts = plain_starts
+        """Iterates without elastic variables: rows' own starts, later where their elastic attempts have ended."""
         count, parts = len(x), iteration.parts
         self.found = np.empty((count, parts["z"].stop))
         self.status = np.full(count, RowStatus.NOT_STARTED, dtype=np.int8)
         self.iterations = np.zeros(count, dtype=np.int64)
-        others = self._plan.wide if wide else self._plan.near
+        others = self._plan.large_barrier if large_barrier else self._plan.near
         self._fresh = deque(
-            Assigned(row, self._plan.given if row in begun else others) for row in range(count)
+            Assigned(row, self._plan.given if row in plain_starts else others) for row in range(count)
         )
         self._elastic: deque[Assigned] = deque()
         """They wait until the others are done."""
@@ -69,7 +71,7 @@ class LaneRun:
         self._violations: dict[int, float] = {}
         """Of rows at the first infeasible stationary point that an attempt ended at."""
         self._elastic_ends: dict[int, Array] = {}
-        """Where elastic attempts have converged."""
+        """Where elastic attempts have converged, elastic as they were."""
 
     def run(self) -> None:
         """Until nothing is left to do."""
@@ -101,7 +103,7 @@ class LaneRun:
                 plain = self._batch.without_elastic(iterate, attempt) if attempt.elastic else iterate
                 self._note_solution(row, plain[: self.found.shape[1]])
             elif attempt.with_objective:
-                self._begun[row] = self._batch.without_elastic(iterate, attempt)
+                self._plain_starts[row] = self._batch.without_elastic(iterate, attempt)
                 self._elastic_ends[row] = iterate.copy()
         if attempt.concludes and status is AttemptStatus.INFEASIBLE_POINT:
             self.status[row] = RowStatus.INFEASIBLE
@@ -177,7 +179,7 @@ class LaneRun:
         if row not in self._solved:
             self.status[row] = RowStatus.UNSOLVED
         iteration = self._iteration
-        known = self._elastic_ends if attempt.start is StartPoint.STILL_ELASTIC else self._begun
+        known = self._elastic_ends if attempt.start is StartPoint.STILL_ELASTIC else self._plain_starts
         iteration.iterate[:, lane] = start = self._batch.start(attempt, self._x[row], known.get(row))
         # Plain iterations do not write those of `following`: they are whatever an elastic one has left there.
         iteration.following[self._elastic_variables, lane] = start[self._elastic_variables]
