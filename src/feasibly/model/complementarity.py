@@ -132,6 +132,25 @@ def solve(
     return jnp.where(settled, exactly, roughly), jnp.where(settled, final, found), settled
 
 
+class _State(NamedTuple):
+    """Where the rounds of `_settle` stand, a row each."""
+
+    flipped: Any
+    """Differences from the usual set that come next."""
+    z: Any
+    """What the differences that were tried last have to be,"""
+    values: Any
+    """and what that makes of the others (see `Pivoted`)."""
+    tried: Any
+    """Those differences: as many as there was room for."""
+    fewest: Any
+    """The fewest signs that were wrong: none in a row that has settled."""
+    patience: Any
+    """Rounds without progress before signs are flipped one at a time."""
+    round: Any
+    """How many are over, of all rows together."""
+
+
 def _settle(
     pivoted: Pivoted,
     q: Any,
@@ -146,10 +165,11 @@ def _settle(
     start = (offset @ (scale[:, None] * q + regularisation * previous / scale[:, None])).T
     if own is not None:
         start = start + jnp.einsum("rnk,rkm,rm->rn", own.across, own.first, start)
+    size, width = start.shape[1], start.shape[0]
     tolerance = settings.rounding * (1.0 + jnp.max(jnp.abs(start), axis=1, keepdims=True))
-    rows = jnp.arange(start.shape[0])[:, None]
+    rows = jnp.arange(width)[:, None]
 
-    sizes = (*(size for size in SIZES if size < max_changes), max_changes)
+    sizes = (*(few for few in SIZES if few < max_changes), max_changes)
 
     def differing(flipped: Any, most: int) -> tuple[Any, Any]:
         """What the first `most` changes of every row have to be, and which they are."""
@@ -166,12 +186,11 @@ def _settle(
         z = jnp.zeros_like(start).at[rows, where].add(found)
         return z, jnp.zeros_like(flipped).at[rows, where].max(valid)
 
-    def look(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        flipped, _, _, _, fewest, patience, round_ = state
-        most = jnp.max(jnp.sum(flipped, axis=1))
+    def look(at: _State) -> _State:
+        most = jnp.max(jnp.sum(at.flipped, axis=1))
         which = jnp.minimum(jnp.searchsorted(jnp.asarray(sizes), most), len(sizes) - 1)
-        branches = [functools.partial(differing, most=size) for size in sizes]
-        z, flipped = jax.lax.switch(which, branches, flipped)
+        branches = [functools.partial(differing, most=room) for room in sizes]
+        z, flipped = jax.lax.switch(which, branches, at.flipped)
         values = start + z @ matrix.T
         if own is not None:
             values = values + jnp.einsum("rnk,rkm,rm->rn", own.across, own.back, z)
@@ -179,22 +198,21 @@ def _settle(
         count = jnp.sum(wrong, axis=1)
         # Flip everything wrong while that helps; where it goes round in circles, flip the last one alone, which
         # cannot (Murty's rule, as the backup of Judice and Pires 1994).
-        better = count < fewest
-        patience = jnp.where(better, settings.patience, patience - 1)
-        fewest = jnp.minimum(count, fewest)
+        better = count < at.fewest
+        patience = jnp.where(better, settings.patience, at.patience - 1)
+        fewest = jnp.minimum(count, at.fewest)
         last = jnp.arange(size) == jnp.max(jnp.where(wrong, jnp.arange(size), -1), axis=1, keepdims=True)
         turn = jnp.where((patience >= 0)[:, None], wrong, wrong & last)
-        return flipped ^ turn, z, values, flipped, fewest, patience, round_ + 1
+        return _State(flipped ^ turn, z, values, flipped, fewest, patience, at.round + 1)
 
-    def unsettled(state: tuple[Any, ...]) -> Any:
-        return (state[6] < rounds) & jnp.any(state[4] > 0)
+    def unsettled(at: _State) -> Any:
+        return (at.round < rounds) & jnp.any(at.fewest > 0)
 
-    size, width = start.shape[1], start.shape[0]
     flipped = (active != base[:, None]).T
     blank = jnp.zeros_like(start)
     fewest = jnp.full(width, size + 1)
-    state = (flipped, blank, blank, flipped, fewest, jnp.full(width, settings.patience), 0)
-    _, z, values, flipped, fewest, _, _ = jax.lax.while_loop(unsettled, look, state)
-    multipliers = jnp.where(base, jnp.where(flipped, 0.0, values), jnp.where(flipped, z, 0.0))
+    first = _State(flipped, blank, blank, flipped, fewest, jnp.full(width, settings.patience), 0)
+    end = jax.lax.while_loop(unsettled, look, first)
+    multipliers = jnp.where(base, jnp.where(end.tried, 0.0, end.values), jnp.where(end.tried, end.z, 0.0))
     multipliers = jnp.maximum(multipliers, 0.0)
-    return (scale[:, None] * multipliers.T), (flipped != base).T, fewest == 0
+    return (scale[:, None] * multipliers.T), (end.tried != base).T, end.fewest == 0
