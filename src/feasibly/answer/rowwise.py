@@ -8,7 +8,7 @@ In order (`RowSolver.solve`):
 3. those that break an inequality that was left out, again with all of them (`_with_all`);
 4. what is left, one by one (`_one_by_one`), which goes through the solver's table of fallbacks.
 
-Invariant: `_Request.outcome` is what has become of each row; a row is finished with once that is not `TIME_LIMIT`.
+Invariant: `_Request.outcome` is what has become of each row; a row is finished with once that is not `_OPEN`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+_OPEN = "TIME_LIMIT"
+"""The outcome of a row that nothing has become of yet: what it is called if nothing does before the time is up."""
+
 
 @dataclass(frozen=True, eq=False)
 class Solved:
@@ -66,7 +69,7 @@ class _Request:
         self.x, self.starts, self.helps, self.go_on = x, starts, helps, go_on
         count = len(x)
         self.point = Point.nothing(problem, count)
-        self.outcome: NDArray[np.object_] = np.full(count, "TIME_LIMIT", dtype=object)
+        self.outcome: NDArray[np.object_] = np.full(count, _OPEN, dtype=object)
         self.iterations = np.zeros(count, dtype=np.int64)
         self.seconds = np.zeros(count)
         self.measured = (np.full(count, np.nan), np.full(count, np.nan), np.full(count, np.nan))
@@ -75,7 +78,7 @@ class _Request:
 
     def unfinished(self, rows: Ints) -> Ints:
         """Those of these rows that nothing has become of."""
-        return np.asarray(rows[self.outcome[rows] == "TIME_LIMIT"])
+        return np.asarray(rows[self.outcome[rows] == _OPEN])
 
 
 class RowSolver:
