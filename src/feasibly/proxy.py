@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 LONG = 120.0
+"""Seconds: answers that took longer are not asked for again to have their time without compiling."""
 
 
 @record("training")
@@ -155,7 +156,8 @@ class Proxy:
         Threads may call it at the same time; they take turns in compiled code.
 
         Args:
-            x: inputs in the problem's units. A JAX array of rows stays on its device, and so do `conditioned` answers.
+            x: inputs in the problem's units. A JAX array of rows stays on its device, and so do its `conditioned`
+                answers, unless they come with a certificate or proofs, which are made on the host.
             answer: `mean`, `svp`, `conditioned`, `polished`, `solved`, or `auto`.
             tolerance: a violation above this flags the row, and makes `auto` climb.
             seed, draws: of the posterior draws of `svp`.
@@ -384,7 +386,7 @@ def evaluate_proxy(
     """Answer the labelled rows of `data` that the proxy was not trained on, and measure.
 
     The time per instance is that of a second pass (`repeat`), so that compilation, paid once, is not in it; unless
-    the first took minutes, of which compiling is a small part.
+    the first took minutes, of which compiling is a small part, or the answer is `solved`, whose rows are solved once.
 
     Examples:
         With the proxy and the labels of `fit`'s example:

@@ -121,10 +121,10 @@ def test_a_metric_is_convex_and_a_convex_matrix_is_left_alone():
     random = np.random.default_rng(2)
     root = random.standard_normal((6, 6))
     positive = root @ root.T + np.eye(6)
-    assert np.array_equal(convexify(positive, 1e-8), (positive + positive.T) / 2.0)
-    made = convexify(positive - 20.0 * np.eye(6), 1e-8)
+    assert np.array_equal(convexify(positive, 1e-8, 1e-8), (positive + positive.T) / 2.0)
+    made = convexify(positive - 20.0 * np.eye(6), 1e-8, 1e-8)
     assert np.linalg.eigvalsh(made)[0] > 0.0
-    assert convexify(np.zeros((0, 0)), 1e-8).shape == (0, 0)
+    assert convexify(np.zeros((0, 0)), 1e-8, 1e-8).shape == (0, 0)
 
 
 def test_the_belief_is_inverted_with_its_floor():

@@ -18,7 +18,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _RIDGE = 1e-12
-"""Of the squared length of differences that repeat one another."""
+"""On the unit diagonal of the least squares, which differences that repeat one another would leave singular. A guard
+against rounding, and no number of the method."""
 
 
 class Acceleration:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from feasibly.answer.device_belief import mean_on_device
 from feasibly.answer.device_operator import narrowed, operator_on_device, operators_fit
 from feasibly.answer.driver import Driver
+from feasibly.answer.range import outside_box
 from feasibly.answer.shared import converging
 from feasibly.answer.step import DenseIteration, Iterate
 from feasibly.arrays import padded
@@ -104,8 +105,7 @@ class DeviceProgram:
             near = self._is_near(y.T, mean.T)
             finite, outside = jnp.isfinite(x).all(axis=1), jnp.zeros(x.shape[0], dtype=bool)
             if box is not None:
-                slack = 1e-9 * (box[1] - box[0]) + 1e-12
-                outside = ((x < box[0] - slack) | (x > box[1] + slack)).any(axis=1)
+                outside = outside_box(x, box)
             return *self._check(x, y.T), near, finite, outside
 
         begun = jax.jit(begin)

@@ -29,7 +29,7 @@ from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
 from feasibly.answer.plan import Plan, plan_answer
 from feasibly.answer.progress import Found
-from feasibly.answer.range import Leverage
+from feasibly.answer.range import Leverage, outside_box
 from feasibly.answer.record import Answer, AnswerOutcome, Remark, row_outcomes
 from feasibly.answer.schedule import CONDITIONED, ROW_BY_ROW, Level
 from feasibly.answer.settings import Settings
@@ -47,11 +47,14 @@ Mask = NDArray[np.bool_]
 ANSWERS = ("mean", "svp", "conditioned", "polished", "solved", "auto")
 TOLERANCE = Settings.feasibility_tolerance
 """What an answer may break a constraint by, unless told otherwise."""
+DRAWS = 500
+"""Posterior draws of `svp`, unless told otherwise."""
+
+# Of time and memory, and no answer depends on them.
 WORTH_KEEPING = 5.0
 """A belief that took so many seconds is kept for the next question about the same inputs."""
 LARGEST_KEPT = 20_000_000
 """Unless it has more numbers than this."""
-DRAWS = 500
 SMALLEST_ON_DEVICE = 256
 """Fewer rows than this are not worth the way to an accelerator."""
 
@@ -134,10 +137,7 @@ class Ladder:
     def outside(self, x: Array) -> Mask:
         """Rows outside the declared range of inputs or, without one, unlike the inputs learnt from."""
         if self._box is not None:
-            low, high = self._box
-            slack = 1e-9 * (high - low) + 1e-12
-            outside = ((x < low - slack) | (x > high + slack)).any(axis=1)
-            return np.asarray(outside | self.problem.unlike(x))
+            return np.asarray(outside_box(x, self._box) | self.problem.unlike(x))
         return self._leverage.unlike(x) if self._leverage is not None else np.zeros(len(x), dtype=bool)
 
     def answer(

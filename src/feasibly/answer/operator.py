@@ -154,7 +154,7 @@ def build_operator(
     metric = (metric + metric.T) / 2.0
     null, right = split_spaces(jacobian, settings)
     inner = metric @ null
-    reduced = convexify(null.T @ inner, settings.curvature_floor)
+    reduced = convexify(null.T @ inner, settings.curvature_floor, settings.least_curvature)
     solved = scipy.linalg.solve(reduced, null.T, assume_a="pos") if null.shape[1] else null.T
     inverse = null @ solved  # G
     # Written so that no product passes through `G`, which is large and of low rank. Where matrices are large, single
@@ -196,7 +196,7 @@ def build_operator(
     with double():
         made = jax.device_put(made)  # once, not once a call
     std = np.zeros(problem.n_outputs)
-    std[free] = _spread(inverse, columns, gram, base) * np.sqrt(weight)
+    std[free] = _spread(inverse, columns, gram, base, settings.spread_regularisation) * np.sqrt(weight)
     return Operator(centre, candidates, free, made, std)
 
 
@@ -205,7 +205,9 @@ def free_variables(problem: Problem) -> Ints:
     return np.flatnonzero(problem.lower < problem.upper)
 
 
-def _spread(inverse: Array, columns: Array, gram: Array, base: NDArray[np.bool_]) -> Array:
+def _spread(
+    inverse: Array, columns: Array, gram: Array, base: NDArray[np.bool_], regularisation: float
+) -> Array:
     """Root of the diagonal of the inverse curvature on the tangent of the usual active set.
 
     Curvature is cost times belief: multiplied by `weight = c / tau`, its inverse is the tilted belief's covariance.
@@ -215,7 +217,7 @@ def _spread(inverse: Array, columns: Array, gram: Array, base: NDArray[np.bool_]
     small = gram[np.ix_(active, active)]
     usual = float(np.trace(small)) / max(len(active), 1)
     if usual > 0.0:  # where equalities settle everything there is nothing to take away
-        small = small + 1e-10 * usual * np.eye(len(active))
+        small = small + regularisation * usual * np.eye(len(active))
         solved = scipy.linalg.solve(small, columns[:, active].T, assume_a="pos")
         variance -= np.sum(columns[:, active] * solved.T, axis=1)
     return np.sqrt(np.maximum(variance, 0.0))
@@ -264,20 +266,23 @@ def split_sparse(jacobian: Array, most_error: float) -> tuple[Array, Array] | No
         return None
     right = sparse.T @ factors.solve(np.eye(rows))
     vectors = np.random.default_rng(0).standard_normal((columns, columns - rows))
-    for _ in range(2):
+    for _ in range(2):  # twice is enough: the second takes away what rounding has left of the first
         vectors, _ = np.linalg.qr(vectors - sparse.T @ factors.solve(sparse @ vectors))
     scale = np.abs(sparse).max()
     left = max(np.abs(sparse @ right - np.eye(rows)).max(), np.abs(sparse @ vectors).max() / scale)
     return (vectors, right) if left < most_error else None
 
 
-def convexify(matrix: Array, floor: float) -> Array:
-    """`matrix` with eigenvalues that are negative or nearly zero raised, so that it defines a metric."""
+def convexify(matrix: Array, floor: float, least_curvature: float) -> Array:
+    """`matrix` with eigenvalues that are negative or nearly zero raised, so that it defines a metric.
+
+    Nearly zero is below the share `floor` of the largest one, or of `least_curvature` if that is more.
+    """
     if not len(matrix):
         return matrix
     matrix = (matrix + matrix.T) / 2.0
     values, vectors = np.linalg.eigh(matrix)
-    least = floor * max(float(values[-1]), 1e-8)
+    least = floor * max(float(values[-1]), least_curvature)
     if values[0] >= least:
         return matrix
     raised = np.maximum(np.abs(values), least)

@@ -1,8 +1,9 @@
-"""Whether an input is one that the proxy was made for."""
+"""Whether an input is one that the proxy was made for: inside the declared box, or like those learnt from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,17 @@ from feasibly._codec import record
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+
+_BOX_SHARE, _BOX_ROUNDING = 1e-9, 1e-12
+"""What an input may be outside by, as a share of the range and beside that: rounding of inputs that lie on its ends."""
+
+
+def outside_box(x: Any, box: tuple[Array, Array]) -> Any:
+    """Rows with an input below the first or above the second of `box`; of arrays of NumPy or JAX."""
+    low, high = box
+    slack = _BOX_SHARE * (high - low) + _BOX_ROUNDING
+    return ((x < low - slack) | (x > high + slack)).any(axis=1)
 
 
 @record("leverage", shapes={"mean": "inputs", "root": "inputs rank"})

@@ -2,8 +2,9 @@
 
 `Settings` is the one record: how rows are iterated on shared operators, in `complementarity` how active sets are found,
 and in `solver` how rows that no shared operator serves are solved on their own. What belongs to the layout of a machine
-(sizes of programs that are compiled, shares of its memory, bytes that travel at a time), or only keeps a division from
-zero, stands beside its code.
+(sizes of programs that are compiled, shares of its memory, bytes that travel at a time), or only guards against
+rounding (a ridge, what keeps a division from zero, how often something is scaled or orthogonalised), stands beside its
+code.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ by more than rounding. What was certified of earlier answers is not true of late
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
         "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
         "settled_step", "sparse_sound", "cost_tolerance_share", "multiplier_complementarity",
-        "stationarity_tolerance", "stationarity_floor",
+        "stationarity_tolerance", "stationarity_floor", "approach_steps", "least_curvature", "spread_regularisation",
     ),
     stored={
         "active_multiplier": "presses", "taus": "prices_of_belief", "derivative_damping": "corner",
@@ -114,6 +115,11 @@ class Settings:
     curvature_floor: float = 1e-8
     """Eigenvalues of the reduced Hessian below this share of the largest are raised to it: a metric must be convex.
     1e-6 instead doubled the iterations on a congested grid."""
+    least_curvature: float = 1e-8
+    """The largest eigenvalue counts as this if it is less: a metric is needed where neither cost nor belief curves."""
+    spread_regularisation: float = 1e-10
+    """Of the system of the usual active set, as a share of its mean diagonal, where the belief's spread is narrowed to
+    that: constraints that repeat one another leave it regular. No step is made of it."""
     rank_tolerance: float = 1e-9
     """Equalities whose part of their own is a smaller share of the largest repeat others."""
     unchanged: float = 1e-12
@@ -178,6 +184,9 @@ class Settings:
     """Steps of the first pass over all rows: 59 % of case118's rows have converged then."""
     later_steps: tuple[int, ...] = (1, 1, 2)
     """Of the passes after that: rows that have converged sit out the later ones."""
+    approach_steps: int = 2
+    """With the proximal term, before the first pass of `polished` and `auto`: where the cost is flat, optimal mode from
+    afar wanders off along it and leaves the equalities behind."""
     optimal_steps: tuple[int, ...] = (2, 2, 2, 2, 4)
     """The same in optimal mode: two steps are the least that tell what further ones would change."""
     patient_steps: int = 4

@@ -263,7 +263,7 @@ def _equilibrated(
     blocks = [[metric, jacobian.T, usual.T], [jacobian, None, None], [usual, None, lower_block]]
     matrix = scipy.sparse.bmat(blocks, format="csc")
     scale = np.ones(matrix.shape[0])
-    for _ in range(3):
+    for _ in range(3):  # each halves the orders of magnitude that the largest entries are away from one
         largest = np.sqrt(np.maximum(abs(matrix).max(axis=1).toarray().ravel(), 1e-30))
         scale /= largest
         across = scipy.sparse.diags(1.0 / largest)

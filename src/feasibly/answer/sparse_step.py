@@ -39,7 +39,7 @@ from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.settings import Settings
 from feasibly.answer.sparse import SparseOperator
-from feasibly.answer.step import Iterate, Residuals, has_converged
+from feasibly.answer.step import LEAST_COST, Iterate, Residuals, has_converged
 from feasibly.arrays import padded
 from feasibly.precision import double
 from feasibly.problem.core import Problem
@@ -134,11 +134,15 @@ class SparseIteration:
             )
             step = operator.with_changes(usual, small)
             values = operator.nonnegatives(a.T, lam.T, step).T
+            # Sigma's own part. Entries of usual candidates get it too, and are not read: where one of them has
+            # changed its amount is what counts, and where not the amount is zero.
             values[:, known] += operator.changes.sigma[known] * small
             missed = (values < -tolerance) & ~changed
             missed[:, known] = False
             if not missed.any():
                 break
+            # For the next look, which solves for them. After the last one nothing does: such a row is inconsistent
+            # (below), they count as zero, and its next step begins with them.
             for kind in (base, ~base):
                 changed[:, kind] |= missed[:, kind] & _nearly_worst(
                     np.where(missed[:, kind], values[:, kind], 0.0), settings
@@ -209,7 +213,7 @@ class _WorkingRows:
         self._costs = np.full((2, count), np.inf)
         self._steps = np.zeros(count, dtype=np.int64)
         self._step_length = np.full(count, np.inf)
-        """How far the last step moved each row, in its free outputs."""
+        """The longest move of a free output in the row's last plain step: within the trust region, not accelerated."""
         self._consistent = np.zeros(count, dtype=bool)
         """Whether the last step's active set was that of its own complementarity problem."""
         self._final = np.zeros(count, dtype=bool)
@@ -383,5 +387,6 @@ def _worst(residuals: Array) -> Array:
 
 
 def _relative(now: Array, before: Array) -> Array:
+    """As `step.relative_change`, on the host."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(now - before) / np.maximum(np.abs(now), 1e-12))
+        return np.asarray(np.abs(now - before) / np.maximum(np.abs(now), LEAST_COST))

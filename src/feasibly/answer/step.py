@@ -30,6 +30,10 @@ BUCKETS = (1, 16, 256)
 """Batch sizes that are ever compiled, which takes seconds each."""
 
 
+LEAST_COST = 1e-12
+"""What a change of the cost is at least compared with: it keeps a division from zero and is no number of the method."""
+
+
 class Iterate(NamedTuple):
     """Where each row stands: decisions, multipliers of equalities and candidates, and the active set among those."""
 
@@ -272,7 +276,7 @@ def _worst(residuals: Any) -> Any:
 
 def relative_change(now: Any, before: Any) -> Any:
     """By which share of itself a cost has changed."""
-    return jnp.abs(now - before) / jnp.maximum(jnp.abs(now), 1e-12)
+    return jnp.abs(now - before) / jnp.maximum(jnp.abs(now), LEAST_COST)
 
 
 def _compile(
