@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from feasibly.answer.calibration import Calibration
 from feasibly.answer.plan import SolverStart, plan_answer, plan_schedule
 from feasibly.answer.schedule import CONDITIONED, CONFIRMED, POLISHED, ROW_BY_ROW, SHARED_ONLY
 from tests.proxies import trained, unseen
@@ -68,11 +69,42 @@ def test_a_plan_can_be_read():
         "the solver alone; from the nominal central path, near its end"
     )
     assert str(plan_answer("conditioned", calibrated(3, after=True), solver=True)) == (
-        "shared -> far-belief -> restart -> row; at most 3 passes; then from where shared passes left it"
+        "shared -> far-belief -> row; at most 3 passes; then from where shared passes left it"
+    )
+    assert str(plan_answer("conditioned", calibrated(1), solver=True)) == (
+        "shared -> far-belief -> row; at most 1 pass; then from the nominal central path, near its end"
     )
     assert str(plan_answer("polished", calibrated(0, belief=True), solver=True)) == (
         "row; from the belief's mean with predicted multipliers"
     )
+
+
+def test_a_printed_plan_knows_of_passes_near_the_optimum_and_of_the_solver_after_auto():
+    polished, auto = (
+        plan_answer(which, calibrated(1, auto=True, large=True), solver=True)
+        for which in ("polished", "auto")
+    )
+    (nearby, *_) = polished.schedule
+    assert (polished.max_passes, polished.max_passes_of(nearby)) == (1, 3)
+    after = "at most 3 passes; then from the nominal central path, at a larger barrier parameter"
+    assert str(polished) == f"optimal -> row; {after}"
+    assert str(auto) == f"optimal -> solver; {after}"
+    assert str(plan_answer("auto", calibrated(3, belief=True), solver=True)) == (
+        "the solver alone; from the belief's mean with predicted multipliers"
+    )
+
+
+def test_a_printed_plan_without_a_solver_names_none():
+    for answer, levels in (
+        ("conditioned", "shared -> far-belief -> restart"),
+        ("polished", "optimal -> restart"),
+        ("auto", "optimal"),
+    ):
+        assert str(plan_answer(answer, calibrated(1), solver=False)) == f"{levels}; every pass"
+    assert str(plan_answer("solved", calibrated(), solver=False)) == "nothing"
+    assert str(plan_schedule(SHARED_ONLY, calibrated(1), solver=True)) == "shared; every pass"
+    untimed = calibrated(Calibration.worthwhile_passes, after=True)
+    assert "; every pass; then from " in str(plan_answer("conditioned", untimed, solver=True))
 
 
 @pytest.mark.parametrize(("belief", "after"), [(True, False), (False, True)])

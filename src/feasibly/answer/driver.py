@@ -3,7 +3,8 @@
 In order (`Driver.run`):
 
 1. the plan (`answer.plan`): levels, how many shared passes, and where the row-wise solver starts;
-2. every row begins at the belief's mean with predicted multipliers (`_begin`);
+2. every row stands at the belief's mean, clipped to the bounds, with predicted multipliers (`_begin`); a level that
+   starts from the belief itself takes its steps from the mean as it is (`shared._first_iterates`);
 3. for each level of the schedule, the rows it takes (`_rows`) go through shared operators (`answer.shared`) or the
    row-wise solver (`_row_by_row`);
 4. what each row came to is one record, `answer.progress.Found`.
@@ -131,7 +132,7 @@ class Driver:
         return Saved(systems[index]) if index < len(systems) else self._derivatives
 
     def start(self, x: Array, mean: Array) -> Iterate:
-        """The belief's mean with predicted multipliers."""
+        """The belief's mean with predicted multipliers, not clipped to the bounds."""
         predicted = self.calibration.duals.mean(x)
         equality, lam = np.split(predicted, [self.problem.n_equalities], axis=1)
         y = np.where(self.search.lower < self.search.upper, mean, self.search.lower)
@@ -192,7 +193,11 @@ class Driver:
         return progress.found(centre.std)
 
     def _begin(self, x: Array, mean: Array, plan: Plan, until: float, begin: Iterate | None) -> Progress:
-        """Nothing found yet: the clipped belief, with predicted multipliers."""
+        """Nothing found yet: the clipped belief, with predicted multipliers, or where an earlier call left a row.
+
+        What is kept and handed on as the best point so far, and where levels start that go on from that. Those that
+        start from the belief do not read it, and take the mean unclipped (`start`).
+        """
         start = self.start(x, mean)
         clipped = np.clip(np.nan_to_num(mean, posinf=0.0, neginf=0.0), self.search.lower, self.search.upper)
         start = start._replace(y=clipped)
@@ -200,8 +205,7 @@ class Driver:
             before = np.isfinite(begin.y).all(axis=1)
             for part, known in zip(start, begin, strict=True):
                 part[before] = known[before]
-        nearby = self.settings.nearby_passes
-        return Progress(x, mean, plan, nearby, until, start, resumed=begin is not None)
+        return Progress(x, mean, plan, until, start, resumed=begin is not None)
 
     def _rows(self, progress: Progress, level: Level) -> Ints:
         if level.rows is WhichRows.EVERY:

@@ -56,35 +56,42 @@ class Plan:
     """And where all others."""
     needs_belief: bool
     """Whether anything starts from, or is drawn to, what the model believes."""
+    nearby_passes: int
+    """See `Settings.nearby_passes`."""
+    solver: bool
+    """Whether there is a row-wise solver on this machine."""
+    ends_with_solver: bool = False
+    """Whether the whole solver takes what the levels leave: in `auto` and `solved`."""
 
-    def max_passes_of(self, level: Level, nearby_passes: int) -> float:
-        """The same of one level: rows near their optimum converge in `nearby_passes` more in another mode."""
-        return max(self.max_passes, nearby_passes if level.rows is WhichRows.EVERY else 0)
+    def max_passes_of(self, level: Level) -> float:
+        """How many passes a level makes: rows near their optimum converge in a few more in another mode."""
+        return max(self.max_passes, self.nearby_passes if level.rows is WhichRows.EVERY else 0)
 
     def solver_start(self, passes_made: bool) -> SolverStart:
         """Where the row-wise solver starts a row."""
         return self.after_passes if passes_made else self.without_passes
 
     def __str__(self) -> str:
-        levels = " -> ".join(level.name for level in self._levels) or "the solver alone"
-        parts = [levels]
-        if self._shared:
-            parts.append(
-                "every pass" if math.isinf(self.max_passes) else f"at most {self.max_passes:g} passes"
-            )
-            parts.append(f"then from {self.after_passes.value}")
-        else:
-            parts.append(f"from {self.without_passes.value}")
+        """Levels in order, how many passes on shared operators, and where the solver starts what those leave."""
+        levels = [level for level in self.schedule if self._has_part(level)]
+        shared = [level for level in levels if level.by is not Factorisation.OWN]
+        solver = self.solver and self.ends_with_solver
+        names = [level.name for level in levels] + ["solver"] * solver
+        parts = ["the solver alone" if names == ["solver"] else " -> ".join(names) or "nothing"]
+        if shared:
+            most = max(self.max_passes_of(level) for level in shared)
+            every = most >= Calibration.worthwhile_passes  # that is what it is before anybody has timed them
+            parts.append("every pass" if every else f"at most {most:g} pass{'' if most == 1 else 'es'}")
+        if solver or len(shared) < len(levels):
+            start = self.after_passes if shared else self.without_passes
+            parts.append(("then from " if shared else "from ") + start.value)
         return "; ".join(parts)
 
-    @property
-    def _levels(self) -> tuple[Level, ...]:
-        """Those that are gone through at all."""
-        return tuple(level for level in self.schedule if self.max_passes or level.by is Factorisation.OWN)
-
-    @property
-    def _shared(self) -> bool:
-        return any(level.by is not Factorisation.OWN for level in self._levels)
+    def _has_part(self, level: Level) -> bool:
+        """Whether a level has any part in this plan, as far as that is known beforehand."""
+        if level.by is Factorisation.OWN:
+            return self.solver
+        return bool(self.max_passes) and not (self.solver and level.rows is WhichRows.WITHOUT_SOLVER)
 
 
 def plan_answer(answer: str, calibration: Calibration, *, solver: bool) -> Plan:
@@ -107,8 +114,8 @@ def plan_answer(answer: str, calibration: Calibration, *, solver: bool) -> Plan:
         schedule = CONFIRMED
     plan = plan_schedule(schedule, c, solver=solver)
     if answer == "solved":
-        return replace(plan, without_passes=_cold(c), needs_belief=False)
-    return plan
+        plan = replace(plan, without_passes=_cold(c), needs_belief=False)
+    return replace(plan, ends_with_solver=answer in ("auto", "solved"))
 
 
 def plan_schedule(schedule: tuple[Level, ...], calibration: Calibration, *, solver: bool) -> Plan:
@@ -121,7 +128,8 @@ def plan_schedule(schedule: tuple[Level, ...], calibration: Calibration, *, solv
     after = SolverStart.PASSES if c.start_from_passes else _cold(c)
     without = SolverStart.BELIEF if c.start_from_belief else _cold(c)
     believes = bool(shared and passes) or not without.cold or not solver
-    return Plan(schedule, passes if shared else 0, after, without, believes)
+    nearby = c.settings.nearby_passes
+    return Plan(schedule, passes if shared else 0, after, without, believes, nearby, solver)
 
 
 def _cold(c: Calibration) -> SolverStart:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.answer.plan import Plan
-from feasibly.answer.schedule import Level
 from feasibly.answer.step import Iterate
 from feasibly.problem.point import Duals
 
@@ -77,8 +76,6 @@ class Progress:
     x: Array
     mean: Array
     plan: Plan
-    nearby_passes: int
-    """See `Settings.nearby_passes`."""
     until: float
     iterate: Iterate
     """The converged point of each row, or the least violated one met so far."""
@@ -107,10 +104,6 @@ class Progress:
     def late(self) -> bool:
         """Whether no further pass may begin."""
         return time.monotonic() > self.until
-
-    def max_passes_of(self, level: Level) -> float:
-        """Rows that have not converged after so many passes of a level are handed on."""
-        return self.plan.max_passes_of(level, self.nearby_passes)
 
     def write(self, rows: Ints, iterate: Iterate, measured: Sequence[Array]) -> None:
         """Where some rows stand now, and what was measured there."""

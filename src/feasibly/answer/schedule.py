@@ -51,11 +51,10 @@ class Level:
     by: Factorisation
     mode: Mode
     start: StartFrom
-    most_passes: float = math.inf
-    """Over each operator: whoever answers many at once lets nobody wait for the last rows to converge."""
-    approach: int = 0
-    """So many steps with the proximal term before the first pass: where the cost is flat, optimal mode from afar
-    wanders off along it and leaves the equalities behind."""
+    passes_an_operator: float = math.inf
+    """At most so many: whoever answers many at once lets nobody wait for the last rows to converge."""
+    approach: bool = False
+    """Whether steps with the proximal term come before the first pass (`Settings.approach_steps`)."""
     steps: int = 0
     """One pass of so many steps instead of the usual ones, where rows that have not converged go on in a later call."""
 
@@ -67,7 +66,9 @@ _RESTART = Level("restart", WhichRows.WITHOUT_SOLVER, Factorisation.CENTRAL, Mod
 _RESTART_OPTIMAL = Level(
     "restart", WhichRows.WITHOUT_SOLVER, Factorisation.CENTRAL, Mode.OPTIMAL, StartFrom.CENTRE
 )
-_OPTIMAL = Level("optimal", WhichRows.EVERY, Factorisation.SHARED, Mode.OPTIMAL, StartFrom.FOUND, approach=2)
+_OPTIMAL = Level(
+    "optimal", WhichRows.EVERY, Factorisation.SHARED, Mode.OPTIMAL, StartFrom.FOUND, approach=True
+)
 _FROM_BELIEF = Level("shared", WhichRows.LEFT, Factorisation.SHARED, Mode.OPTIMAL, StartFrom.BELIEF)
 
 CONDITIONED = (_SHARED, _FAR_BELIEF, _RESTART, _ROW)
@@ -89,14 +90,14 @@ SHARED_OPTIMAL = (_FROM_BELIEF,)
 """The same in optimal mode, for labels whose multipliers are wanted."""
 
 
-def shared_part(schedule: tuple[Level, ...], most_passes: float = math.inf) -> tuple[Level, ...]:
+def shared_part(schedule: tuple[Level, ...], passes_an_operator: float = math.inf) -> tuple[Level, ...]:
     """The levels that cost every row about the same: no solver, and nothing that stands in for it."""
     shared = (
         level
         for level in schedule
         if level.by is not Factorisation.OWN and level.rows is not WhichRows.WITHOUT_SOLVER
     )
-    return tuple(replace(level, most_passes=most_passes) for level in shared)
+    return tuple(replace(level, passes_an_operator=passes_an_operator) for level in shared)
 
 
 class Pass(NamedTuple):

@@ -2,7 +2,7 @@
 
 In order, for each operator in turn (`run_level`):
 
-1. begin at the belief, at the best point found so far, or at the operator's centre (`_first_iterates`);
+1. begin at the belief as it is, at the best point found so far, or at the operator's centre (`_first_iterates`);
 2. make the passes of the level, each a few steps for all rows that are left (`_run_passes`);
 3. after each pass a row leaves that has converged on the candidates (`has_converged`), or whose residuals do not
    promise that it will (`converging`);
@@ -42,7 +42,7 @@ def run_level(driver: Driver, progress: Progress, level: Level, rows: Ints) -> N
     for index in range(count):
         left = rows[~progress.converged[rows]]
         made = index * usual_passes(settings, level)
-        if not len(left) or progress.late or made >= progress.max_passes_of(level):
+        if not len(left) or progress.late or made >= progress.plan.max_passes_of(level):
             break
         done, iterate = _run_passes(driver, progress, level, index, left)
         feasible = np.zeros(len(done), dtype=bool)
@@ -59,6 +59,14 @@ def usual_passes(settings: Settings, level: Level) -> int:
     return len(level_passes(settings, settings.few_rows + 1, level))
 
 
+def _place_among_usual(number: int, passes: int, usual: int) -> int:
+    """The place of pass `number` of so many among the `usual` ones, which limits and records count in.
+
+    Few rows make fewer and longer passes: the first of those is the first, and the last the last, of the usual ones.
+    """
+    return number if passes == usual or not number else usual - passes + number
+
+
 def _run_passes(
     driver: Driver, progress: Progress, level: Level, index: int, rows: Ints
 ) -> tuple[Mask, Iterate]:
@@ -71,17 +79,16 @@ def _run_passes(
     left, last = np.arange(len(rows)), None
     if level.approach and index == 0:
         iterate, residuals = driver.iteration.run(
-            operator, progress.x[rows], mean, iterate, level.approach, proximal=True, cost_tolerance=0.0,
+            operator, progress.x[rows], mean, iterate, s.approach_steps, proximal=True, cost_tolerance=0.0,
             rounds=s.thorough_rounds, single=progress.single, until=progress.until,
         )  # fmt: skip
         progress.steps[rows] += residuals.steps
-    plan = level_passes(s, len(progress.x), level)
+    passes = level_passes(s, len(progress.x), level)
     usual = usual_passes(s, level)
-    for number, (steps, rounds) in enumerate(plan):
-        # Few rows make fewer and longer passes: the last of them is the last of the usual ones too.
-        here = number if len(plan) == usual or not number else usual - len(plan) + number
-        place = index * usual + here
-        enough = place >= progress.max_passes_of(level) or here >= level.most_passes
+    for number, (steps, rounds) in enumerate(passes):
+        place_on_operator = _place_among_usual(number, len(passes), usual)
+        place = index * usual + place_on_operator
+        enough = place >= progress.plan.max_passes_of(level) or place_on_operator >= level.passes_an_operator
         if not len(left) or (number and progress.late) or enough:
             break
         began = time.process_time()
@@ -111,7 +118,11 @@ def _run_passes(
 def _first_iterates(
     driver: Driver, progress: Progress, level: Level, index: int, rows: Ints
 ) -> tuple[Iterate, Array]:
-    """Where a level begins, and the proximal centre of its steps, both of these rows alone."""
+    """Where a level begins, and the proximal centre of its steps, both of these rows alone.
+
+    Only what was found so far is read from `progress.iterate`: a level that starts from the belief takes the mean
+    anew, which is not clipped to the bounds there.
+    """
     mean = progress.mean[rows]
     if level.start is StartFrom.CENTRE:
         mean = np.broadcast_to(driver.operator(index).centre.y, mean.shape)
