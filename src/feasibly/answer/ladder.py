@@ -50,7 +50,7 @@ TOLERANCE = Settings.feasibility_tolerance
 DRAWS = 500
 """Posterior draws of `svp`, unless told otherwise."""
 
-# Of time and memory, and no answer depends on them.
+# Of time and memory, and not of the method.
 WORTH_KEEPING = 5.0
 """A belief that took so many seconds is kept for the next question about the same inputs."""
 LARGEST_KEPT = 20_000_000
