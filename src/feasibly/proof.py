@@ -287,8 +287,9 @@ def prove(proxy: Proxy, answer: Answer) -> Answer:
 
 
 def _with(answer: Answer, lower: Array, notes: tuple[str, ...], began: float) -> Answer:
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         gap = 100.0 * (answer.objective - lower) / np.abs(answer.objective)
+    gap = np.where(answer.objective == lower, 0.0, gap)
     return replace(
         answer,
         lower_bound=lower,

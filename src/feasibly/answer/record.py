@@ -164,8 +164,8 @@ class Answer:
     """With `prove=True`, a cost that no feasible answer to the same input can undercut, `(rows,)`: proven, not
     statistical. Infinite where there is provably no feasible answer, minus infinity where nothing was found."""
     proven_gap_percent: Array | None = None
-    """With `prove=True`, how far the answer's cost is above `lower_bound`, in per cent of the cost: its gap to the
-    optimum is no larger."""
+    """With `prove=True`, how far the answer's cost is above `lower_bound`, in per cent of that cost: no feasible answer
+    saves a larger share of it."""
     problem: Problem | None = field(default=None, repr=False)
     """What was optimised, and with it every name."""
     level: tuple[str, ...] = field(default=(), repr=False)

@@ -1,11 +1,14 @@
 """The Lagrange dual of a user's convex problem, from any multipliers.
 
 With a convex cost, convex inequalities and affine equalities the Lagrangian is convex in `y`, so it lies above its
-tangent at any point. Minimised over the bounds, which is done output by output, that is a lower bound on the cost of
-every feasible answer. Curvature that the cost has everywhere is kept, so that outputs without bounds are bounded too.
+tangent at any point. Minimised over the row's bounds, which is done output by output, that is a lower bound on the
+cost of every feasible answer. Curvature that the cost has everywhere is kept, so that outputs without bounds are
+bounded too.
 
-Convexity is not taken on trust: the functions must be polynomials in `y` by their operations, of degree two at most,
-and their second derivatives must not be negative at the row's own input.
+Convexity is not taken on trust: the functions must be polynomials in `y` by their operations, of degree two at most
+(`polynomial`), so that second derivatives at one point are those everywhere, and these must not be negative at the
+row's own input. Value, slope and curvature are each taken as low as rounding may have left them, by the sizes of the
+terms that they are sums of.
 """
 
 from __future__ import annotations
@@ -19,138 +22,119 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feasibly.arrays import padded
+from feasibly.bound.polynomial import NoPolynomialError, follow
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.point import Duals
-from feasibly.replay import replay
 
 Array = NDArray[np.float64]
 
-_WORDS = """
-    add sub mul neg dot_general reduce_sum integer_pow square add_any scatter-add scatter gather concatenate reshape
-    stack broadcast_in_dim squeeze slice dynamic_slice transpose convert_element_type copy cumsum pad rev split
-    stop_gradient expand_dims
-"""
-POLYNOMIAL = frozenset(_WORDS.split())
-"""Operations that make polynomials of polynomials."""
 LARGEST = 400
 """Outputs above which second derivatives are not worth making."""
+NEGATIVE = 1e-9
+"""Curvature below minus so much of the largest second derivative is negative, and not rounding."""
+EPS = float(np.finfo(np.float64).eps)
 
 
 def convex_bound(problem: Problem, x: Array, y: Array, duals: Duals) -> Array:
-    """A lower bound on the cost of every feasible answer, by row.
+    """A lower bound on the cost of every feasible answer, by row; NaN where the problem is not convex at a row's input.
 
     Raises:
-        FeasiblyError: the problem is not recognised as convex.
+        FeasiblyError: the problem is not recognised as convex, at no row's input.
     """
-    _check_operations(problem)
-    known = np.flatnonzero(duals.known & np.isfinite(y).all(axis=1) & np.isfinite(x).all(axis=1))
-    lower = np.full(len(x), np.nan)
-    if not len(known):
-        return lower
+    if problem.n_outputs > LARGEST:
+        raise FeasiblyError(_sentence(problem, f"above {LARGEST} outputs convexity is not looked for"))
     run = _parts(problem)
+    known = np.flatnonzero(duals.known & np.isfinite(y).all(axis=1) & np.isfinite(x).all(axis=1))
     rows = (x[known], y[known], duals.equality[known], np.maximum(duals.inequality[known], 0.0))
-    with double():
-        found = [np.asarray(part)[: len(known)] for part in run(*(padded(part) for part in rows))]
-    value, size, slope, least, worst, bent, off = found
-    scale = 1.0 + np.abs(least)
-    if (off > 1e-7 * (1.0 + bent)).any():
-        raise FeasiblyError(_sentence(problem, "its functions have a degree above two in the outputs"))
-    if (least < -1e-9 * scale).any() or (worst < -1e-9 * (1.0 + bent)).any():
+    try:
+        with double():
+            found = [np.asarray(part)[: len(known)] for part in run(*(padded(part) for part in rows))]
+    except NoPolynomialError as odd:
+        raise FeasiblyError(_sentence(problem, str(odd))) from None
+    value, unsure, slope, unsure_slope, curvature, negative = found
+    if len(known) and negative.all():
         raise FeasiblyError(_sentence(problem, "second derivatives are negative in some direction"))
-    curved = np.maximum(least - 1e-9 * scale, 0.0)[:, None]
-    box_low, box_high = problem.lower - rows[1], problem.upper - rows[1]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ends = np.where(slope > 0.0, box_low, box_high)
-        inner = np.clip(
-            np.where(curved > 0.0, -slope / np.where(curved > 0.0, curved, 1.0), ends), box_low, box_high
-        )
-        parts = np.where(slope == 0.0, 0.0, slope * inner) + np.where(
-            curved > 0.0, 0.5 * curved * inner**2, 0.0
-        )
+    low, high = (bound - rows[1] for bound in problem.bounds(x[known]))
+    # Of the differences, too, rounding may have taken something: the box is as much wider.
+    wider = 2.0 * EPS * np.abs(rows[1])
+    low, high = low - wider - EPS * np.abs(low), high + wider + EPS * np.abs(high)
+    # The least is a concave function of the slope, so that one end of what the slope may be has the least of all.
+    parts = np.minimum(
+        _least(slope - unsure_slope, curvature[:, None], low, high),
+        _least(slope + unsure_slope, curvature[:, None], low, high),
+    )
     total = value + parts.sum(axis=1)
-    size = size + np.abs(np.where(np.isfinite(parts), parts, 0.0)).sum(axis=1)
-    operations = 16 * (problem.n_outputs + problem.n_equalities + problem.n_inequalities) + 256
-    lower[known] = total - operations * np.finfo(np.float64).eps * size
+    summed = np.abs(value) + np.abs(np.where(np.isfinite(parts), parts, 0.0)).sum(axis=1)
+    lower = np.full(len(x), np.nan)
+    lower[known] = np.where(negative, np.nan, total - unsure - (problem.n_outputs + 8) * EPS * summed)
     return lower
 
 
+def _least(slope: Array, curvature: Array, low: Array, high: Array) -> Array:
+    """The least value of `slope t + curvature t^2 / 2` between `low` and `high`, for each entry."""
+    curved = curvature > 0.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        inside = np.clip(-slope / np.where(curved, curvature, 1.0), low, high)
+        at = [np.where(curved, inside, end) for end in (low, high)]
+        values = [
+            np.where(slope == 0.0, 0.0, slope * t) + np.where(curvature == 0.0, 0.0, 0.5 * curvature * t**2)
+            for t in at
+        ]
+    return np.asarray(np.minimum(*values))
+
+
 def _parts(problem: Problem) -> Callable[..., Any]:
-    """Value and gradient of the Lagrangian, and what is needed to know that it is convex, for rows."""
+    """For rows, at their answers: the Lagrangian and its gradient, by how much either may be off, the least curvature
+    that it can have, and whether second derivatives are negative."""
     made: Callable[..., Any] | None = problem.__dict__.get("_convex_parts")
     if made is not None:
         return made
 
-    def objective(x: Any, y: Any) -> Any:
-        return problem.objective(x, y)
+    def nothing(x: Any, y: Any) -> Any:
+        return y[:0]
 
-    def constraints(x: Any, y: Any) -> tuple[Any, Any]:
-        none = y[:0]
-        equality = none if problem.equality is None else problem.equality(x, y)
-        inequality = none if problem.inequality is None else problem.inequality(x, y)
-        return equality, inequality
+    functions = problem.objective, problem.equality or nothing, problem.inequality or nothing
 
     def one(x: Any, y: Any, nu: Any, mu: Any) -> tuple[Any, ...]:
-        c, h = constraints(x, y)
-        cost = objective(x, y)
+        def each(at: Any, sizes: Any) -> Any:
+            return [follow(function, x, at, sizes) for function in functions]
+
+        large = jnp.abs(y)
+        followed = each(y, large)
+        if followed[1].degree > 1:
+            raise NoPolynomialError("an equality is not affine in the outputs")
+        n, eps = len(y), EPS * (sum(part.operations for part in followed) + len(nu) + len(mu) + 8)
 
         def lagrangian(at: Any) -> Any:
-            c, h = constraints(x, at)
-            return objective(x, at) + nu @ c + mu @ h
+            cost, equality, inequality = (part.value for part in each(at, large))
+            return cost + nu @ equality + mu @ inequality
 
-        size = jnp.abs(cost) + jnp.sum(jnp.abs(nu * c)) + jnp.sum(jnp.abs(mu * h))
-        elsewhere = y + 1.0 + jnp.arange(len(y)) % 7
-        second = jax.hessian(objective, argnums=1)(x, y)
-        off = jnp.max(jnp.abs(second - jax.hessian(objective, argnums=1)(x, elsewhere)), initial=0.0)
-        bent = jax.jacfwd(jax.jacfwd(constraints, argnums=1), argnums=1)
-        (c2, h2), (c3, h3) = bent(x, y), bent(x, elsewhere)
-        off = jnp.maximum(off, jnp.max(jnp.abs(h2 - h3), initial=0.0))
-        # An equality that bends is no affine one: its second derivatives count as being off.
-        off = jnp.maximum(
-            off, jnp.maximum(jnp.max(jnp.abs(c2), initial=0.0), jnp.max(jnp.abs(c3), initial=0.0))
-        )
-        worst = jnp.min(jnp.linalg.eigvalsh(h2), initial=0.0)
-        size_of = jnp.maximum(jnp.max(jnp.abs(second), initial=0.0), jnp.max(jnp.abs(h2), initial=0.0))
-        least = jnp.min(jnp.linalg.eigvalsh(second))
-        return lagrangian(y), size, jax.grad(lagrangian)(y), least, worst, size_of, off
+        def size(at: Any) -> Any:
+            cost, equality, inequality = (part.size for part in each(y, at))
+            return cost + jnp.abs(nu) @ equality + mu @ inequality
+
+        def second(index: int) -> tuple[Any, Any]:
+            values = jax.jacfwd(jax.jacfwd(lambda at: each(at, large)[index].value))(y)
+            sizes = jax.jacfwd(jax.jacfwd(lambda at: each(y, at)[index].size))(large)
+            return values, jnp.max(jnp.sum(sizes, axis=-1), axis=-1, initial=0.0)  # bounds all eigenvalues
+
+        def least(matrix: Any) -> Any:
+            return jnp.min(jnp.linalg.eigvalsh(matrix), axis=-1, initial=jnp.inf)
+
+        (of_cost, largest), (of_inequality, largest_each) = second(0), second(2)
+        own, others = least(of_cost), least(of_inequality)
+        unsure = 4.0 * eps + 16.0 * n * EPS
+        bent = jnp.maximum(largest, jnp.max(largest_each, initial=0.0))
+        negative = (own < -NEGATIVE * bent) | jnp.any(others < -NEGATIVE * largest_each)
+        curvature = own - unsure * largest + mu @ (jnp.minimum(others, 0.0) - unsure * largest_each)
+        slope, unsure_slope = jax.grad(lagrangian)(y), 4.0 * eps * jax.grad(size)(large)
+        return lagrangian(y), 2.0 * eps * size(large), slope, unsure_slope, curvature, negative
 
     rows = jax.jit(jax.vmap(one))
     problem.__dict__["_convex_parts"] = rows
     return rows
-
-
-def _check_operations(problem: Problem) -> None:
-    if problem.n_outputs > LARGEST:
-        raise FeasiblyError(_sentence(problem, f"above {LARGEST} outputs convexity is not looked for"))
-    for function in (problem.objective, problem.equality, problem.inequality):
-        if function is not None:
-            with double():
-                traced = jax.make_jaxpr(lambda x, y, f=function: f(x, y))(problem.nominal, problem.start)
-            try:
-                replay(traced, [False, True], _polynomial, lambda value: False)
-            except _OddError as odd:
-                raise FeasiblyError(_sentence(problem, f"{odd} of outputs is no polynomial")) from None
-
-
-class _OddError(Exception):
-    """The first operation on outputs that does not make a polynomial."""
-
-
-def _polynomial(equation: Any, moving: list[bool]) -> list[bool]:
-    """Which results depend on outputs; operations on inputs alone may be anything."""
-    if any(moving):
-        name = equation.primitive.name
-        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
-        if inner is not None:
-            # In a loop values go around: whatever one of them moves is taken to move all.
-            given = [True] * len(moving) if name == "scan" else moving
-            replay(inner, given, _polynomial, lambda value: False)
-        elif name == "integer_pow" and equation.params["y"] < 0:
-            raise _OddError("a negative power")
-        elif name not in POLYNOMIAL and not (name == "div" and not moving[1]):
-            raise _OddError(name)
-    return [any(moving)] * len(equation.outvars)
 
 
 def _sentence(problem: Problem, why: str) -> str:
