@@ -16,10 +16,13 @@ from feasibly import proof
 from feasibly._codec import pack
 from feasibly.bound.cone import Cone, Instance, Multipliers, _cheapest, lower_bound
 from feasibly.bound.lagrange import convex_bound
+from feasibly.bound.relaxation import relaxation, to_multipliers
 from feasibly.precision import double
 from feasibly.problem.families import grid_of
 from feasibly.problem.point import Duals
+from feasibly.solve.nlp import Solver
 from tests.conic import relax
+from tests.grids import GRID3
 from tests.problems import make
 from tests.proxies import patient, trained, unseen
 from tests.sealed import edit
@@ -68,6 +71,30 @@ def test_bounds_by_shared_operators_are_tight_or_left_to_the_solver(monkeypatch)
     assert np.all(exact[known] - few[known] <= 1.1e-5 * np.abs(exact[known]))
     assert np.isneginf(quick._quickly(x)).all()
     assert np.isfinite(exact).all()
+
+
+@pytest.mark.parametrize("ends", [[1, 2], [2, 1]])
+def test_an_angle_limit_that_parallel_branches_share_counts_once(tmp_path, ends):
+    """Whichever way round the second one is written, the bound from the relaxation's own multipliers loses nothing."""
+    lines = GRID3.branch.copy()
+    lines[:, [11, 12]] = -30.0, 30.0
+    k = int(np.flatnonzero((lines[:, 0] == 1) & (lines[:, 1] == 2))[0])
+    lines[k, [11, 12]] = -0.3, 0.3
+    second = lines[k].copy()
+    second[[0, 1]], second[3] = ends, 1.4 * second[3]
+    tables = dataclasses.replace(GRID3, branch=np.vstack([lines, second]))
+    problem = fb.load_problem(tables.write(tmp_path / "grid.m"))
+    grid, x = grid_of(problem), problem.nominal[None]
+    cone = Cone.of(grid)
+    relaxed = relaxation(cone, problem=problem)
+    solved = Solver.build(relaxed).solve(x[0])
+    with double():
+        m = to_multipliers(cone, relaxed, x, solved.point.take(None))
+        assert np.abs(m.angle).max() > 1.0  # the limit presses
+        at = Instance.of(grid, problem.inputs, jnp.asarray(x.T))
+        found = float(lower_bound(cone, Multipliers(*map(jnp.asarray, m)), at)[0])
+    exact = relax(grid, x[0, : grid.n_loads], x[0, grid.n_loads :]).value
+    assert found == pytest.approx(exact, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["grid6"])

@@ -10,6 +10,8 @@ from scipy.optimize import root
 
 import feasibly as fb
 from feasibly.problem.families import grid_of
+from feasibly.problem.prices import price_parts
+from tests.grids import GRID6
 from tests.problems import make
 from tests.proxies import trained, unseen
 
@@ -154,6 +156,39 @@ def test_loss_part_is_what_the_reference_delivers(name):
         assert np.isclose(parts.energy[0, bus] + parts.losses[0, bus], price * more, rtol=1e-5)
 
 
+def test_a_unit_that_is_out_holds_no_voltage(tmp_path):
+    """The parts are those of the grid without it, at the same voltages and prices."""
+    names = "load", "generator"
+    whole = fb.load_problem(GRID6.write(tmp_path / "whole.m"), vary=names)
+    grid = grid_of(whole)
+    out = int(
+        np.flatnonzero(
+            ~np.isin(grid.gen_bus, grid.reference) & (np.bincount(grid.gen_bus)[grid.gen_bus] == 1)
+        )[0]
+    )
+    fewer = fb.load_problem(without_unit(GRID6, grid, out).write(tmp_path / "fewer.m"), vary=names)
+    assert grid_of(fewer).n_generators == grid.n_generators - 1
+    y = whole.start[None] + np.linspace(0.0, 0.02, whole.n_outputs)
+    x = whole.nominal[None].copy()
+    x[0, whole.inputs["generator"].start + out] = 0.0
+    prices = np.linspace(20.0, 30.0, grid.n_buses)[None]
+    there = fewer.start[None].copy()
+    for block in ("vm", "va"):
+        there[:, fewer.blocks[block]] = y[:, whole.blocks[block]]
+    parts = price_parts(whole, grid, x, y, prices)
+    others = price_parts(fewer, grid_of(fewer), fewer.nominal[None], there, prices)
+    running = price_parts(whole, grid, whole.nominal[None], y, prices)
+    assert np.allclose(parts.losses, others.losses)
+    assert not np.allclose(parts.losses, running.losses)
+
+
+def without_unit(tables, grid, out):
+    """The file without the line of one unit in service."""
+    line = [k for k, row in enumerate(tables.gen) if row[7] > 0][out]
+    costs = [row for k, row in enumerate(tables.gencost) if k != line]
+    return dataclasses.replace(tables, gen=np.delete(tables.gen, line, axis=0), gencost=costs)
+
+
 def test_flows_balance_and_loadings_are_those_of_the_limits():
     problem = make("grid6")
     grid = grid_of(problem)
@@ -211,6 +246,9 @@ def test_forms_carry_every_name():
     assert tuple(cube["level"].values) == tuple(frame["level"]) == found.level
     assert cube["steps"].values.tolist() == frame["steps"].tolist() == found.steps.tolist()
     assert frame["factorisations"].tolist() == found.factorisations.tolist()
+    assert (
+        frame["unique_duals"].tolist() == cube["unique_duals"].values.tolist() == found.unique_duals.tolist()
+    )
     assert cube["price"].sel(bus=31).values == pytest.approx(frame["price_31"].to_numpy())
     assert cube["y"].sel(output="pg_31").values == pytest.approx(frame["pg_31"].to_numpy())
     assert cube["x"].sel(input="pd_2").values == pytest.approx(found.x[:, 0])

@@ -84,6 +84,8 @@ def columns(
     ):
         if values is not None:
             write(kind, names, values)
+    if answer.duals is not None and (duals or (grid and here is not None)):
+        found["unique_duals"] = answer.unique_duals
     if duals and answer.duals is not None:
         write("dual", equality_names(problem, here), answer.duals.equality)
         write("dual", [limit.name for limit in limits(problem, here)[1]], answer.duals.inequality)
@@ -114,6 +116,7 @@ def to_xarray(answer: Answer) -> xr.Dataset:
             data[name] = (("row", "output"), np.broadcast_to(values, answer.y.shape))
     data |= {name: (("row",), values) for each in (_scalars, _effort) for name, values in each(answer)}
     if answer.duals is not None:
+        data["unique_duals"] = (("row",), answer.unique_duals)
         coords["equality"] = equality_names(problem, here)
         coords["inequality"] = [limit.name for limit in limits(problem, here)[1]]
         data["dual_equality"] = (("row", "equality"), answer.duals.equality)

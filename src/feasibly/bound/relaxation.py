@@ -209,28 +209,23 @@ def to_multipliers(cone: Cone, problem: Problem, x: Array, point: Point) -> Mult
     first = len(cone.above)
     angle = np.zeros((len(y), first + len(cone.below)))
     low, high = pair_angles(cone)
+    press = {True: duals.upper[:, problem.blocks["angle"]], False: duals.lower[:, problem.blocks["angle"]]}
+    # Of parallel branches the tightest one holds the angle; of equal ones, whichever way round, each takes its share.
+    holding = []
+    count = {True: np.zeros(cone.n_pairs), False: np.zeros(cone.n_pairs)}
     for at, limits, upper, place in (
         (cone.above, grid.angmax, True, 0),
         (cone.below, grid.angmin, False, first),
     ):
         pair, sign = cone.end_pair[at], cone.end_sign[at]
-        value = sign * limits[at]
-        as_high = (sign > 0.0) == upper
+        value, as_high = sign * limits[at], (sign > 0.0) == upper
         end = np.where(as_high, high[pair], low[pair])
-        pressed = np.where(
-            as_high,
-            duals.upper[:, problem.blocks["angle"]][:, pair],
-            duals.lower[:, problem.blocks["angle"]][:, pair],
-        )
-        # Of parallel branches the tightest one holds the angle; of equal ones each takes its share.
-        holding = np.isclose(value, end, rtol=0.0, atol=1e-12)
-        share = np.zeros(cone.n_pairs)
         for way in (True, False):
-            mine = holding & (as_high == way)
-            count = np.zeros(cone.n_pairs)
-            np.add.at(count, pair[mine], 1.0)
-            share = 1.0 / np.maximum(count, 1.0)
-            angle[:, place + np.flatnonzero(mine)] = (pressed * steep[:, pair] * share[pair])[:, mine]
+            mine = np.flatnonzero(np.isclose(value, end, rtol=0.0, atol=1e-12) & (as_high == way))
+            np.add.at(count[way], pair[mine], 1.0)
+            holding.append((way, place + mine, pair[mine]))
+    for way, places, pairs in holding:
+        angle[:, places] = press[way][:, pairs] * steep[:, pairs] / count[way][pairs]
     tilt = np.log(vm[:, cone.pair_to] / vm[:, cone.pair_from])
     prices = -duals.equality
     parts = (prices[:, :n], prices[:, n:], z.real, z.imag, current, angle, tilt)

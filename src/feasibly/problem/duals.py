@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import qr
 
 from feasibly.precision import double
@@ -21,6 +22,10 @@ TIGHT = 1e-6
 """Room, in natural units, below which a constraint may have a multiplier."""
 DEPENDENT = 1e-9
 """Gradients of unit length are dependent when what is left of one beside the others is shorter than this."""
+CERTAIN = 1e-4
+"""If more is left of each, their products are enough to say so: squared, it is far above rounding."""
+SIZES = tuple(8 * 4**k for k in range(12))
+"""How many inequalities' gradients are compiled for at once, smallest first."""
 
 
 def with_fixed(problem: Problem, x: Array, y: Array, duals: Duals) -> Duals:
@@ -52,13 +57,11 @@ def unique(problem: Problem, x: Array, y: Array) -> NDArray[np.bool_]:
     slack = -problem.violations(x, y)
     lower, upper = problem.bounds(x)
     found = np.zeros(len(y), dtype=bool)
+    gradients = _gradients(problem)
     for row in np.flatnonzero(np.isfinite(y).all(axis=1)):
         moving = (y[row] - lower[row] > TIGHT) & (upper[row] - y[row] > TIGHT)
-        with double():
-            equality, inequality = _jacobians(problem)(x[row], y[row])
-        tight = slack[row] <= TIGHT
-        gradients = np.concatenate([equality, np.asarray(inequality)[tight]])[:, moving]
-        found[row] = _independent(gradients)
+        tight = np.flatnonzero(slack[row] <= TIGHT)
+        found[row] = _independent(gradients(x[row], y[row], tight)[:, moving])
     return found
 
 
@@ -68,24 +71,45 @@ def _independent(gradients: Array) -> bool:
     length = np.linalg.norm(gradients, axis=1)
     if gradients.shape[0] > gradients.shape[1] or (length < DEPENDENT).any():
         return False
-    (triangle,) = qr((gradients / length[:, None]).T, mode="r", pivoting=True)[:1]
+    scaled = gradients / length[:, None]
+    rows = sparse.csr_matrix(scaled)
+    try:
+        # The diagonal is what is left of each gradient beside those before it, as long as rounding is no part of it.
+        if np.diag(np.linalg.cholesky((rows @ rows.T).toarray())).min() > CERTAIN:
+            return True
+    except np.linalg.LinAlgError:
+        pass
+    (triangle,) = qr(scaled.T, mode="r", pivoting=True)[:1]
     return bool(np.abs(np.diag(triangle)).min() > DEPENDENT)
 
 
-def _jacobians(problem: Problem) -> Callable[..., Any]:
-    made: Callable[..., Any] | None = problem.__dict__.get("_constraint_jacobians")
+def _gradients(problem: Problem) -> Callable[[Array, Array, NDArray[np.int64]], Array]:
+    """The gradients at one point of all equalities, and of these inequalities."""
+    made: Callable[..., Array] | None = problem.__dict__.get("_constraint_gradients")
     if made is not None:
         return made
 
-    def constraints(x: Any, y: Any) -> tuple[Any, Any]:
-        empty = y[:0]
-        equality = empty if problem.equality is None else problem.equality(x, y)
-        inequality = empty if problem.inequality is None else problem.inequality(x, y)
-        return equality, inequality
+    def of(function: Any) -> Any:
+        """Of the sums of a function's values with these weights, each."""
+        return jax.jit(lambda x, y, weights: jax.vmap(jax.vjp(lambda at: function(x, at), y)[1])(weights)[0])
 
-    both = jax.jit(jax.jacfwd(constraints, argnums=1))
-    problem.__dict__["_constraint_jacobians"] = both
-    return both
+    every = None if problem.equality is None else of(problem.equality)
+    some = None if problem.inequality is None else of(problem.inequality)
+
+    def gradients(x: Array, y: Array, tight: NDArray[np.int64]) -> Array:
+        parts = [np.zeros((0, len(y)))]
+        with double():
+            if every is not None:
+                parts.append(np.asarray(every(x, y, np.eye(problem.n_equalities))))
+            if some is not None and len(tight):
+                size = next(size for size in SIZES if size >= len(tight))
+                weights = np.zeros((size, problem.n_inequalities))
+                weights[np.arange(len(tight)), tight] = 1.0
+                parts.append(np.asarray(some(x, y, weights))[: len(tight)])
+        return np.concatenate(parts)
+
+    problem.__dict__["_constraint_gradients"] = gradients
+    return gradients
 
 
 def _slopes(problem: Problem) -> Callable[..., Any]:

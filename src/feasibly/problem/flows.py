@@ -50,6 +50,12 @@ def in_service(problem: Problem, grid: Grid, x: Array) -> Array:
     return np.ones((len(x), grid.n_branches)) if where is None else np.asarray(x[:, where])
 
 
+def units_running(problem: Problem, grid: Grid, x: Array) -> Array:
+    """1 where a generator is in service and 0 where it is not: `(rows, generators)`."""
+    where = getattr(problem, "inputs", {}).get("generator")
+    return np.ones((len(x), grid.n_generators)) if where is None else np.asarray(x[:, where])
+
+
 def ratings(problem: Problem, grid: Grid, x: Array) -> Array:
     """The limit on apparent power of every branch, infinite where there is none: `(rows, branches)`."""
     where = getattr(problem, "inputs", {}).get("rating")

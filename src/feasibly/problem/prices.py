@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
 from feasibly.problem.core import Problem
-from feasibly.problem.flows import in_service, voltages
+from feasibly.problem.flows import in_service, units_running, voltages
 from feasibly.problem.grid import Grid
 
 Array = NDArray[np.float64]
@@ -29,8 +29,8 @@ class PriceParts:
     energy: Array
     """The price at the reference bus of the same island."""
     losses: Array
-    """What losses add: the reference bus delivers, generator buses hold their voltages, other buses their reactive
-    power."""
+    """What losses add: the reference bus delivers, buses with a unit in service hold their voltages, others their
+    reactive power."""
     congestion: Array
     """The rest: limits on flows, angle differences, voltages and reactive power."""
 
@@ -46,22 +46,24 @@ def nodal_prices(grid: Grid, equality: Array) -> tuple[Array, Array]:
 
 def price_parts(problem: Problem, grid: Grid, x: Array, y: Array, prices: Array) -> PriceParts:
     """Energy, losses and congestion at every bus; NaN for a row whose power flow equations are singular there."""
-    v, on = voltages(problem, y), in_service(problem, grid, x)
+    v, on, running = voltages(problem, y), in_service(problem, grid, x), units_running(problem, grid, x)
     energy, losses = np.full_like(prices, np.nan), np.full_like(prices, np.nan)
     for row in range(len(y)):
         if np.isfinite(prices[row]).all() and np.isfinite(v[row]).all():
-            energy[row], losses[row] = _deliver(grid, v[row], on[row], prices[row])
+            energy[row], losses[row] = _deliver(grid, v[row], on[row], running[row], prices[row])
     return PriceParts(energy, losses, prices - energy - losses)
 
 
-def _deliver(grid: Grid, v: NDArray[np.complex128], on: Array, prices: Array) -> tuple[Array, Array]:
+def _deliver(
+    grid: Grid, v: NDArray[np.complex128], on: Array, running: Array, prices: Array
+) -> tuple[Array, Array]:
     n = grid.n_buses
     _, island = connected_components(_links(grid, on), directed=False)
     first = {int(island[bus]): int(bus) for bus in grid.reference[::-1]}
     home = np.array([first.get(int(i), int(grid.reference[0])) for i in island])
     energy = prices[home]
     rest = np.setdiff1d(np.arange(n), grid.reference)
-    held = np.unique(grid.gen_bus)
+    held = np.unique(grid.gen_bus[running > 0.0])
     loads = np.setdiff1d(np.arange(n), held)
     by_angle, by_size = _sensitivities(grid, v, on)
     state = [by_angle[:, rest], by_size[:, loads]]
