@@ -1,5 +1,7 @@
 """Large batches on a device: the same answers as the driver's, whatever stays there and whatever runs out."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,6 +113,22 @@ def test_sparse_factorisations_become_dense_on_a_device_and_answers_stay(monkeyp
     np.testing.assert_allclose(there.objective[shared], plain.objective[shared], rtol=1e-6)
     np.testing.assert_allclose(there.y[shared], plain.y[shared], atol=1e-4)
     assert there.max_equality[shared].max() < 1e-6
+
+
+def test_a_trace_of_a_multiplier_is_no_reason_to_watch_a_bound():
+    """An interior-point method leaves one at every bound; what presses has a larger one than room."""
+    driver, labels = sparse_driver("grid6")
+    model = fit_sparse_response(sparse_response(driver.rowwise, driver.operator(0)), labels.x, labels.y)
+    c = driver.calibration
+    traces = tuple(centre._replace(lam=np.maximum(centre.lam, 1e-9)) for centre in c.centres)
+    box = c.centres[0].x, c.centres[0].x
+    usual = device_operator.narrowed(driver, model, box).calibration.candidates
+    found = device_operator.narrowed(
+        driver.having(replace(c, centres=traces)), model, box
+    ).calibration.candidates
+    assert len(usual) < len(c.candidates)
+    for part in ("lower", "upper", "inequality"):
+        assert getattr(found, part).tolist() == getattr(usual, part).tolist()
 
 
 def test_sparse_factorisations_stay_sparse_on_the_processor():

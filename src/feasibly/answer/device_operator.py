@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.calibration import Centre
 from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.driver import Driver
 from feasibly.answer.operator import DenseInverse, Operator, build_operator, free_variables
@@ -134,7 +135,8 @@ def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> D
         slack.min(axis=0) < c.settings.sparse_reach * np.sqrt(slack.var(axis=0) + off) + c.settings.touching
     )
     near[c.candidates.bounds :] = True
-    kept = np.flatnonzero(near | c.base | np.any([centre.lam > 0.0 for centre in c.centres], axis=0))
+    pressed = np.any([_presses(driver, centre) for centre in c.centres], axis=0)
+    kept = np.flatnonzero(near | c.base | pressed)
     parts = c.candidates.split(np.isin(np.arange(len(c.candidates)), kept))
     lists = (c.candidates.lower, c.candidates.upper, c.candidates.inequality)
     duals = np.concatenate([np.arange(search.n_equalities), search.n_equalities + kept])
@@ -152,6 +154,13 @@ def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> D
         duals=multipliers,
     )
     return driver.having(fewer)
+
+
+def _presses(driver: Driver, centre: Centre) -> NDArray[np.bool_]:
+    """Candidates that press at a centre: an interior-point method leaves every one a multiplier, if a tiny one."""
+    search, candidates = driver.search, driver.calibration.candidates
+    x, y = centre.x[None], centre.y[None]
+    return np.asarray(centre.lam > candidates.slack(search, y, search.inequalities(x, y))[0])
 
 
 def _inverse_there(driver: Driver, index: int) -> DeviceInverse:
