@@ -72,6 +72,10 @@ def compare(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML report.")
     ] = None,
+    prove: Annotated[
+        bool,
+        typer.Option("--prove", help="In the report, also prove how near its answers are to the optimum."),
+    ] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table and nothing else.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated rows and nothing else.")] = False,
     json: AsJson = False,
@@ -85,6 +89,8 @@ def compare(
     from feasibly.report import render, sheet
     from feasibly.report.compare import compare as run
 
+    if prove and report is None:
+        raise FeasiblyError("--prove is about the report; name its file with --report")
     if latex + csv + json > 1:
         raise FeasiblyError("choose one of --latex, --csv and --json")
     with Meter(f"opening {data}") as meter:
@@ -106,7 +112,7 @@ def compare(
 
             meter.turn_to(f"writing {report}")
             with signals.writing():
-                write_report(report, rows, comparison=found)
+                write_report(report, rows, comparison=found, prove=prove)
     if json:
         emit(list(found.rows))
     elif latex or csv:

@@ -63,6 +63,7 @@ def write_report(
     solver_name: str = "IPOPT from a cold start",
     certificate: Certificate | None = None,
     notes: Sequence[str] = (),
+    prove: bool = False,
 ) -> Path:
     """Write a report that opens anywhere: one HTML file with its pictures inside, no network, printable.
 
@@ -80,9 +81,12 @@ def write_report(
         solver_name: which solver `solver_seconds` is of.
         certificate: what is promised; that of the proxy unless told.
         notes: sentences for the reader.
+        prove: learn what proofs need, if the proxy whose answers are drawn has not, and show by how much each of these
+            answers can be above the least cost at most.
 
     Raises:
         ReportError: there is nothing to report on, or matplotlib or Jinja2 is not installed.
+        FeasiblyError: `prove` is asked for and nothing can be proven of this problem.
     """
     found = list(evaluations)
     if not found and (comparison is None or not comparison.rows):
@@ -90,7 +94,7 @@ def write_report(
     story = tell(
         data, found, comparison, main=main, seconds=seconds or {}, solver_seconds=solver_seconds,
         solver_name=solver_name,
-        certificate=certificate, notes=notes,
+        certificate=certificate, notes=notes, prove=prove,
     )  # fmt: skip
     sections = _sections(story, command or _command())
     page = _environment().render(

@@ -87,6 +87,7 @@ def tell(
     solver_name: str,
     certificate: Certificate | None,
     notes: Sequence[str],
+    prove: bool,
 ) -> Story:
     """Gather and draw everything that a report shows."""
     problem = data.problem
@@ -103,6 +104,8 @@ def tell(
         certificate if certificate is not None else getattr(chosen and chosen.proxy, "certificate", None)
     )
     headline = _headline(material.rows, chosen, main)
+    proven = _proven(data, chosen, prove)
+    which = main if chosen is None else chosen.which
     return Story(
         lead=words.lead(problem, headline, solver, who),
         cards=words.cards(headline, solver, who),
@@ -112,13 +115,16 @@ def tell(
         time_words=words.time_words(headline),
         table=words.table(material.rows, solver, who),
         table_words=words.table_words(per_unit),
-        spread=[*_spreads(material, main, per_unit), *_proven(data, chosen)],
+        spread=[
+            *_spreads(material, main, per_unit),
+            *([] if proven is None else [draw_proven(proven, which)]),
+        ],
         spread_words=[SPREAD_WORDS],
         agreement=_agreement(data, chosen),
         grid=_grids(data, chosen, belief),
         **_bounds(data, chosen),
         **_learning(material, per_unit),
-        **_promise(promised),
+        **_promise(promised, proven, which),
         words=words.glossary(per_unit, material.rows),
     )
 
@@ -265,16 +271,14 @@ def _grids(data: Dataset, chosen: Evaluation | None, belief: Evaluation | None) 
     return drawings
 
 
-def _proven(data: Dataset, chosen: Evaluation | None) -> list[Drawing]:
-    """Proven gaps, where the proxy has what proofs need."""
-    if chosen is None or chosen.proxy._prover is None:
-        return []
+def _proven(data: Dataset, chosen: Evaluation | None, prove: bool) -> NDArray[np.float64] | None:
+    """Proven gaps, where the proxy has what proofs need or it is to be learnt."""
+    if chosen is None or not (prove or chosen.proxy._prover is not None):
+        return None
     gaps = chosen.answer.proven_gap_percent
-    if gaps is None:
-        gaps = chosen.proxy.predict(
-            data.x[_tested(data, chosen)], chosen.which, prove=True
-        ).proven_gap_percent
-    return [] if gaps is None else [draw_proven(gaps, chosen.which)]
+    if gaps is not None:
+        return gaps
+    return chosen.proxy.predict(data.x[_tested(data, chosen)], chosen.which, prove=True).proven_gap_percent
 
 
 def _bounds(data: Dataset, chosen: Evaluation | None) -> dict[str, Any]:
@@ -335,10 +339,14 @@ def _learning(material: _Material, per_unit: bool) -> dict[str, Any]:
     }
 
 
-def _promise(certificate: Certificate | None) -> dict[str, Any]:
+def _promise(
+    certificate: Certificate | None, proven: NDArray[np.float64] | None, which: str
+) -> dict[str, Any]:
+    """What is promised of the next instance, and what is proven of those at hand."""
+    parts: list[dict[str, Any]] = [] if proven is None else [{"words": words.proven(proven, which)}]
     if certificate is None:
-        return {"promise_words": ["Nothing: no certificate was made; feasibly certify makes one."]}
-    parts: list[dict[str, Any]] = []
+        nothing = "Nothing of instances to come: no certificate was made; feasibly certify makes one."
+        return {"promise": parts, "promise_words": [nothing]}
     for answer, said in groupby(certificate.sentences(), key=lambda sentence: sentence.answer):
         texts = [sentence.say() for sentence in said]
         parts += (
