@@ -157,6 +157,8 @@ class Differences:
     moves: Array | None
     """`(n_outputs, directions)`."""
     why: str = ""
+    y: Array | None = None
+    """The optimum they are taken at."""
     spread: float = np.inf
     """By how much they change, relative to the largest, with a shorter step and with less on the matrix's diagonal."""
 
@@ -184,11 +186,16 @@ def differences(
     found = [_central(exact, x, near, along, *how) for how in WAYS]
     if any(isinstance(moves, str) for moves in found):
         return Differences(None, next(moves for moves in found if isinstance(moves, str)))
-    first, *others = found
-    return Differences(first, "", max(size(other - first) for other in others) / max(size(first), 1e-300))
+    first, *others = (moves for moves, _ in found)
+    y = exact.model.lower.copy()
+    y[exact.free] = found[0][1]
+    return Differences(first, "", y, max(size(other - first) for other in others) / max(size(first), 1e-300))
 
 
-def _central(exact: Exact, x: Array, near: Optimum, along: Array, step: float, regular: float) -> Array | str:
+def _central(
+    exact: Exact, x: Array, near: Optimum, along: Array, step: float, regular: float
+) -> tuple[Array, Array] | str:
+    """Differences and the free outputs that they are taken at, or why there are none."""
     exact.regular = regular
     here = exact.at(x, near)
     if here is None:
@@ -205,4 +212,4 @@ def _central(exact: Exact, x: Array, near: Optimum, along: Array, step: float, r
         columns.append((ends[0] - ends[1]) / (2.0 * step))
     moved = np.zeros((len(exact.model.lower), along.shape[1]))
     moved[exact.free] = np.stack(columns, axis=1)
-    return moved
+    return moved, here.y

@@ -5,14 +5,15 @@ python benchmarks/prices.py CASE [CASE ...] --out benchmarks/results/prices.json
 The largest deviation of any multiplier in a row, relative to the row's largest one, where multipliers are unique
 (constraints that bind do not depend on each other); how many rows are not, and how many of those deviate. Derivatives
 along two random directions of the input beside central differences of optima that are exact to rounding (exact.py),
-where these are determined: where no constraint begins or ceases to press on the way, and where another step, or another
-number on a diagonal, gives the same differences to five digits.
+where these are determined: where no constraint begins or ceases to press on the way, where another step, or another
+number on a diagonal, gives the same differences to five digits, and where the answer is at the same optimum.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from feasibly.solve.nlp import Solver
 from feasibly.solve.records import SolverOptions
 
 SEED = 20261117
+SAME_OPTIMUM = 1e-3
+"""Voltages and power made that are further apart, per unit, than this belong to another optimum, as where reactive
+power costs nothing: both may be exact, each with derivatives of its own."""
 ABOUT = (
     "Multipliers, prices and derivatives of the default proxy's answers beside those of solved instances that it has "
     "not seen, with loads within 20 % of nominal. Made by benchmarks/prices.py."
@@ -93,6 +97,10 @@ def derivatives(proxy: fb.Proxy, solved: fb.Dataset, count: int) -> dict[str, An
         return float(largest(problem, moves[None])[0])
 
     each = [differences(exact, row, solver.nominal.y, along, size) for row in x]
+    answers = proxy.predict(x, "polished").y
+    for k, one in enumerate(each):
+        if one.moves is not None and largest(problem, (answers[k] - one.y)[None, :, None])[0] > SAME_OPTIMUM:
+            each[k] = replace(one, moves=None, why="two optima")
     known = [k for k, one in enumerate(each) if one.moves is not None and one.determined]
     off = np.array([size(found[k] - each[k].moves) / size(each[k].moves) for k in known])
     why = Counter(one.why or "flat, or sharply bent" for k, one in enumerate(each) if k not in known)

@@ -161,7 +161,7 @@ class _Row:
             off = np.where(active, -slack, 0.0)
             try:
                 dy, dnu, dz = self._solve(
-                    parts[3:], gradient[:, None], parts[1][:, None], off[:, None], active
+                    parts[3:], gradient[:, None], parts[1][:, None], off[:, None], active, refine=False
                 )
             except FeasiblyError:
                 break
@@ -187,12 +187,12 @@ class _Row:
 
     def _solve(
         self, matrices: Any, gradient: Array, equality: Array, limits: Array, active: Mask,
-        soft: Array | None = None, corner: Array | None = None,
+        soft: Array | None = None, corner: Array | None = None, refine: bool = True,
     ) -> tuple[Array, Array, Array]:  # fmt: skip
         """What undoes these changes of the optimality conditions: moves of outputs and multipliers.
 
         Limits that are `active` hold with equality, but for `corner` times the change of their multiplier; others count
-        by `soft`, which is added to the Hessian.
+        by `soft`, which is added to the Hessian. Without refinement nothing is asked of the solution.
         """
         equality_jacobian, inequality_jacobian, hessian = matrices
         n, regular = self._n, self._made.settings.sensitivity_regularisation
@@ -209,7 +209,7 @@ class _Row:
         system = sparse.bmat([[hessian, normals.T], [normals, sparse.diags(-tail)]], format="csc")
         diagonal = np.concatenate([np.full(n, regular), np.full(len(tail), -regular)])
         right = -np.concatenate([gradient, equality, limits[rows]])
-        moved = _solve(system, diagonal, right, self._made.settings)
+        moved = _solve(system, diagonal, right, self._made.settings, refine)
         dy, dnu = moved[:n], moved[n : n + len(equality)]
         dz = np.zeros_like(limits) if soft is None else soft[:, None] * (jacobian @ dy + limits)
         dz[rows] = moved[n + len(equality) :]
@@ -229,13 +229,21 @@ def _pattern(found: Any) -> Any:
     return sparse.csc_matrix((np.ones(len(rows)), rows, columns), shape=found.shape)
 
 
-def _solve(system: Any, regularisation: Array, right: Array, settings: SolverSettings) -> Array:
-    """The system is factored with something on its diagonal, which refinement takes out again, if it can be."""
+def _solve(
+    system: Any, regularisation: Array, right: Array, settings: SolverSettings, refine: bool = True
+) -> Array:
+    """The system is factored with something on its diagonal, which refinement takes out again, if it can be.
+
+    A step of Newton's method needs no refinement: what it leaves, the next one finds. And where an output hardly
+    matters refinement goes on and on.
+    """
     try:
         factors = splu((system + sparse.diags(regularisation)).tocsc())
     except RuntimeError:
         raise _singular() from None
     answer = factors.solve(right)
+    if not refine:
+        return np.asarray(answer)
     for _ in range(settings.refinement_solves):
         change = factors.solve(right - system @ answer)
         answer = answer + change
