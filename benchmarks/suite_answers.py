@@ -7,7 +7,7 @@ Labels, unseen rows and IPOPT's costs are the first of those of benchmarks/every
 draws have a solution), kept in `--keep`. A proxy is trained on 64 labels of each case, and its prover with it.
 Multipliers are held against the label's where they are unique; derivatives along two directions against exact
 differences (exact.py); a bound above the cost that IPOPT finds at tolerance 1e-10 would be wrong, and is counted. Times
-are of batches of a thousand rows. Writes benchmarks/results/suite-answers.json.
+are of batches of a thousand rows. Writes benchmarks/results/suite-answers.json and a page beside it.
 """
 
 from __future__ import annotations
@@ -95,6 +95,54 @@ def proofs(proxy: fb.Proxy, rows: Rows) -> dict[str, Any]:
     }  # fmt: skip
 
 
+# ---- the page ----------------------------------------------------------------------------------------
+
+COLUMNS = (
+    "case", "within", "OK", "unique", "multipliers off", "derivatives", "median, worst", "a derivative",
+    "a solve, IPOPT",
+    "bounds above the cost", "proven gap", "`conditioned`, with a proof", "commit",
+)  # fmt: skip
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """Every case a line, and what limits it breaks in bold."""
+    lines = [
+        "# Multipliers, derivatives and bounds on every grid", "",
+        "Made by `benchmarks/suite_answers.py`, which says how. Multipliers: the largest deviation from the label's, "
+        "relative to the largest, in rows where they are unique. Derivatives: how many rows have one that exact "
+        "differences agree on; median and worst deviation of these. Bounds above IPOPT's cost would be wrong. Gaps in "
+        "per cent, median and largest. Times in milliseconds of processor time, a row. Bold: multipliers off by more "
+        "than 1e-4, a derivative by more than 1e-5 or dearer than a tenth of our own solve, a proof dearer than two "
+        "answers' time more.", "",
+        "| " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * (len(COLUMNS) - 1),
+    ]  # fmt: skip
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    off, moves = row["multipliers"], row["derivatives"]
+    ratio = row["derivative_ms"] / row["solve_ms"]
+    cells = [
+        row["case"][4:], f"{row['range']:.0%}", f"{row['ok']} of {row['rows']}", str(row["unique"]),
+        _bold(f"{off['100']:.0e}", off["100"] > WITHIN) if off else "-",
+        f"{row['derivative_rows_determined']} of {row['derivative_rows']}",
+        _bold(f"{moves['50']:.0e}, {moves['100']:.0e}", moves["100"] > 1e-5) if moves else "-",
+        _bold(f"{row['derivative_ms']:.2f}", ratio > 0.1), f"{row['solve_ms']:.1f}, {row['ipopt_ms']:.0f}",
+    ]  # fmt: skip
+    if "proofs" in row:
+        return [*cells, row["proofs"], "-", "-", row["commit"][:7]]
+    gap, times = row["proven_gap_percent"], row["proof_over_conditioned"]
+    return [
+        *cells, f"{row['above_the_cost']} of {row['bounds']}", f"{gap['50']:.2g}, {gap['100']:.2g}",
+        f"{row['conditioned_ms']:.3f}, " + _bold(f"{row['with_proof_ms']:.3f}", times > 3.0), row["commit"][:7],
+    ]  # fmt: skip
+
+
+def _bold(text: str, broken: bool) -> str:
+    return f"**{text}**" if broken else text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -121,6 +169,7 @@ def main() -> None:
         print(json.dumps(done[case]), flush=True)
         ordered = sorted(done.values(), key=lambda row: (row["buses"], row["case"]))
         options.out.write_text(json.dumps({**machine, "rows": ordered}, indent=1) + "\n", encoding="utf-8")
+        options.out.with_suffix(".md").write_text(page(ordered), encoding="utf-8")
 
 
 if __name__ == "__main__":
