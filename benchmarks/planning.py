@@ -1,6 +1,6 @@
 """Where to build storage: gradient descent through a proxy, and the same with a solver in the loop.
 
-python benchmarks/planning.py pglib:case118_ieee --out benchmarks/results/planning.json [--megawatts 100 --hours 96]
+python benchmarks/planning.py pglib:case118_ieee --out benchmarks/results/planning.json [--megawatts 100 --hours 2190]
 
 Storage at a load bus takes up a part of the load in the hours of high demand and adds as much, with losses, in the
 others.
@@ -24,7 +24,7 @@ import feasibly as fb
 from feasibly.problem.families import grid_of
 from feasibly.report.machine import describe_machine
 
-EFFICIENCY = 0.9
+EFFICIENCY, YEAR = 0.9, 8760.0
 SHARE = 0.15
 """Storage at a bus is at most this share of its nominal load, so that hours stay in the range that was learnt."""
 STEPS = 12
@@ -42,13 +42,17 @@ class Plan:
     seconds: float
 
 
-def hours_of(problem: fb.Problem, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Loads of some hours, and what a unit of storage does to them: takes off 1, or adds 1 / efficiency (then -)."""
+def hours_of(
+    problem: fb.Problem, count: int, seed: int, daily: float = 0.15, seasonal: float = 0.07
+) -> tuple[np.ndarray, np.ndarray]:
+    """Loads of so many hours of a year, evenly spaced, and what a unit of storage does to them: it takes off 1 in the
+    half of the day that has the higher loads, and adds 1 / efficiency in the other."""
     random = np.random.Generator(np.random.Philox(key=seed))
-    system = 1.0 + 0.1 * np.sin(np.linspace(0.0, 2.0 * np.pi, count, endpoint=False))
+    hour = np.arange(count) * (YEAR / count)
+    of_day = np.sin(2.0 * np.pi * (hour - 9.0) / 24.0)
+    system = 0.95 + daily * of_day + seasonal * np.cos(2.0 * np.pi * hour / YEAR)
     own = 1.0 + 0.03 * random.uniform(-1.0, 1.0, (count, problem.n_inputs))
-    high = system > np.median(system)
-    return problem.nominal * system[:, None] * own, np.where(high, 1.0, -1.0 / EFFICIENCY)
+    return problem.nominal * system[:, None] * own, np.where(of_day > 0.0, 1.0, -1.0 / EFFICIENCY)
 
 
 def plan(
@@ -147,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("case")
     parser.add_argument("--megawatts", type=float, default=100.0)
-    parser.add_argument("--hours", type=int, default=96)
+    parser.add_argument("--hours", type=int, default=2190)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     row = measure(options.case, options.megawatts, options.hours)

@@ -13,7 +13,7 @@ from tests.proxies import trained
 def test_storage_goes_where_the_solver_puts_it():
     problem = make("grid6")
     proxy, _ = trained("grid6")
-    hours, sign = hours_of(problem, 8, seed=1)
+    hours, sign = hours_of(problem, 8, seed=1, daily=0.08, seasonal=0.04)
     total = 0.1
     ours = plan(problem, by_proxy(proxy), hours, sign, total, steps=5)
     theirs = plan(problem, by_solver(problem), hours, sign, total, steps=5)
