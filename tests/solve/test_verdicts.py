@@ -1,13 +1,18 @@
 """When a row counts as one without a solution: two ends that agree, and no feasible point met."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from feasibly.problem.core import Problem
 from feasibly.solve import Outcome, Solver
+from feasibly.solve._attempt import AttemptEnd
+from feasibly.solve.lanes.batch import BatchResult
 from feasibly.solve.records import AttemptResult
-from feasibly.solve.status import SearchEnd
+from feasibly.solve.settings import DEFAULT
+from feasibly.solve.status import AttemptStatus, RowStatus, SearchEnd
 from tests.problems import make
 
 
@@ -58,3 +63,22 @@ def test_a_feasible_point_that_was_met_overrules_infeasible_ones(monkeypatch):
     monkeypatch.setattr(solver.ipopt, "attempt", lambda *_: AttemptResult(None, Outcome.INFEASIBLE, 0))
     for thorough in (True, False):
         assert solver.solve([0.1], tried=True, thorough=thorough).outcome is Outcome.NUMERICAL
+
+
+def test_lanes_do_not_overrule_a_feasible_point_that_was_met(monkeypatch):
+    """On large problems lanes follow a start that ended far off and what was searched because of it."""
+    solver = Solver.build(two_wells(), settings=replace(DEFAULT, large_from=1))
+    monkeypatch.setattr(solver.feasibility, "search", lambda *_: SearchEnd.FEASIBLE)
+    monkeypatch.setattr(solver.ipopt, "attempt", lambda *_: AttemptResult(None, Outcome.NUMERICAL, 0))
+    nothing = BatchResult(solver.nominal.point.take(None), np.array([RowStatus.INFEASIBLE]), np.array([9]))
+    monkeypatch.setattr(solver.batch, "solve", lambda *_: nothing)
+    for name in ("solve", "solve_from", "solve_inertia_corrected"):
+        monkeypatch.setattr(solver.interior, name, lambda *_: stalled(solver))
+    assert solver.solve([0.1]).outcome is Outcome.INFEASIBLE
+    assert solver.solve([0.1], solver.nominal.point).outcome is Outcome.NUMERICAL
+
+
+def stalled(solver: Solver) -> AttemptEnd:
+    """An attempt that ended far from feasible, nowhere in particular."""
+    central = solver.interior.central_points[0]
+    return AttemptEnd(central, AttemptStatus.STALLED, 1, violation=1.0)

@@ -93,6 +93,13 @@ def auto(
         for part, known in zip(measured, known_of_left, strict=True):
             part[left] = known
         level[[i for i in left if verdicts[i] is None]] = "solver"
+        feasible = np.maximum(*found.measured[1:]) < driver.settings.feasibility_tolerance
+        for k in np.flatnonzero(~fine & feasible):
+            row = int(inside[k])
+            if verdicts[row] is AnswerOutcome.INFEASIBLE:  # it stands at a feasible point
+                verdicts[row], point.y[row] = AnswerOutcome.UNSOLVED, found.y[k]
+                for part, known in zip(measured, found.measured, strict=True):
+                    part[row] = known[k]
     elif len(left):  # nobody can solve these: the others have their answers all the same
         point.y[inside[~fine]] = found.y[~fine]
         for i in left:

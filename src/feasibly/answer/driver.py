@@ -240,8 +240,11 @@ class Driver:
         )
         progress.factorisations[rows] += found.iterations
         without = np.array([outcome == "INFEASIBLE" for outcome in found.outcome], dtype=bool)
-        # A row that has an answer, if from a belief that was far off, has a solution whatever the solver says.
-        progress.infeasible[rows] = without & (progress.status[rows] == Status.OPEN)
+        # A row that stands at a feasible point, converged or not, has a solution whatever the solver says.
+        here = (
+            np.maximum(*(part[rows] for part in progress.measured[1:])) < self.settings.feasibility_tolerance
+        )
+        progress.infeasible[rows] = without & (progress.status[rows] == Status.OPEN) & ~here
         ok = found.ok
         if not ok.any():
             return

@@ -234,7 +234,8 @@ class Ladder:
         if len(left) and (schedule is CONDITIONED or self.driver.rowwise.installed):
             again = self.driver.run(host[left], self.model.predict(host[left]).mean, schedule)
             level[left], factorisations[left] = again.level, again.factorisations
-            unsolved[left], infeasible[left] = ~again.converged, again.infeasible
+            here = worst[left] <= self.driver.settings.feasibility_tolerance  # NaN is not
+            unsolved[left], infeasible[left] = ~again.converged, again.infeasible & ~here
             better = again.converged if schedule is ROW_BY_ROW else np.ones(len(left), dtype=bool)
             left, again_y = left[better], again.y[better]
             y = self.problem.pin(host[left], again_y)

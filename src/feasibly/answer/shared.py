@@ -35,7 +35,8 @@ Mask = NDArray[np.bool_]
 def run_level(driver: Driver, progress: Progress, level: Level, rows: Ints) -> None:
     """Take some rows through a level on shared operators."""
     settings = driver.settings
-    # A row whose belief was far off has converged already: that point serves unless this level finds a better one.
+    # A row whose belief was far off has converged already: that point serves unless this level finds a better one. Open
+    # rows stay so.
     second_try = level.rows is WhichRows.FAR
     progress.status[rows] = np.minimum(progress.status[rows], Status.FALLBACK)
     count = len(driver.calibration.centres) if level.by is Factorisation.SHARED else 1

@@ -124,7 +124,9 @@ class InteriorAttempt:
 
     def _gap_is_small(self, cost_of_residuals: float) -> bool:
         """Whether the cost is right: neither the barrier nor constraints that hold nearly change it by much."""
-        return bool(max(self._iterate.gap, cost_of_residuals) <= self._goal.largest_gap)
+        return bool(
+            max(cost_of_residuals, self._iterate.gap) <= self._goal.largest_gap
+        )  # NaN first: then it stays
 
     def _step(self) -> Step:
         """An iteration from here; whether the point is a minimum is asked of its own matrix, not of a shifted one."""

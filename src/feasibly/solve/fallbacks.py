@@ -145,7 +145,7 @@ class RowAttempts:
         if self.methods.batch is None:
             return []
         done = self.methods.batch.solve(self.x[None], None, np.zeros(1, dtype=bool))
-        if done.status[0] == RowStatus.INFEASIBLE:
+        if done.status[0] == RowStatus.INFEASIBLE and not self.met_feasible:
             self.searches = [SearchEnd.INFEASIBLE] * 2
         if done.status[0] != RowStatus.CONVERGED:
             return []

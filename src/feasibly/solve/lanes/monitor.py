@@ -139,6 +139,7 @@ class LaneMonitor:
     def _judge(self) -> tuple[Mask, Mask]:
         info, s = self._iteration.info, self._settings
         sound = info.max(axis=0) < s.divergence  # false for NaN
+        # Its first four entries are stationarity, feasibility, complementarity and mu.
         stationary, feasible, complementary, central = info[:4] <= self._tolerances
         # Residuals of the constraints, too, change the cost by no more than the duality gap may.
         central &= info[_COST] <= self._tolerances[_MU] * self._iteration.newton.n_slacks

@@ -84,6 +84,7 @@ class LaneRun:
             following = [
                 (lane, self._conclude(lane, bool(converged[lane]))) for lane in np.flatnonzero(ended).tolist()
             ]
+            # `info` and the inertia are those of `iterate`, which stays until every end is noted.
             np.copyto(iteration.iterate, iteration.following)
             for lane, assigned in following:
                 self._assign(lane, assigned)
