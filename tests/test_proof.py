@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +72,29 @@ def test_bounds_by_shared_operators_are_tight_or_left_to_the_solver(monkeypatch)
     assert np.all(exact[known] - few[known] <= 1.1e-5 * np.abs(exact[known]))
     assert np.isneginf(quick._quickly(x)).all()
     assert np.isfinite(exact).all()
+
+
+def test_proofs_for_several_threads_are_those_for_one():
+    made = proving("grid6")
+    _, data = trained("grid6")
+    x, _, _ = unseen(made, data, 24)
+    alone = made.prover.bound(x)[0]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(
+            pool.map(
+                lambda part: made.prover.bound(x[part])[0], [slice(k, k + 6) for k in range(0, 24, 6)] * 4
+            )
+        )
+    assert np.allclose(np.concatenate(together), np.tile(alone, 4), rtol=1e-7)
+
+
+def test_a_report_tells_what_is_proven_from_what_is_promised(tmp_path):
+    proxy, data = trained("grid6")
+    found = [fb.evaluate_proxy(proxy, data, "conditioned", limit=10)]
+    proving("grid6")
+    text = fb.write_report(tmp_path / "r.html", data, found, prove=True).read_text(encoding="utf-8")
+    assert "Proven, and no matter of probability: of 10 instances" in text
+    assert "How far each of 10 answers by conditioned can be above the optimum at most" in text
 
 
 @pytest.mark.parametrize("ends", [[1, 2], [2, 1]])

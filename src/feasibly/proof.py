@@ -8,6 +8,7 @@ arithmetic (`bound/cone.py`), and rounding is allowed for.
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -73,6 +74,7 @@ class Prover:
         self.loose = loose
         self._bound = _compiled(cone, relaxed.problem.inputs)
         self._shedding: tuple[Problem, Solver] | None = None
+        self._lock = threading.Lock()
 
     @staticmethod
     def problem(proxy: Proxy, loose: Sequence[int] | NDArray[np.int64]) -> tuple[Cone, Problem]:
@@ -163,10 +165,12 @@ class Prover:
 
         Minus infinity for rows that are not solved, or break a limit that was left out.
         """
-        out, solver = np.full(len(x), -np.inf), self._rough
-        if solver is None:
-            return out
-        done = solver.solve(x, None, np.zeros(len(x), dtype=bool))
+        out = np.full(len(x), -np.inf)
+        with self._lock:  # what solves works on one memory
+            solver = self._rough
+            if solver is None:
+                return out
+            done = solver.solve(x, None, np.zeros(len(x), dtype=bool))
         rows = np.flatnonzero(done.converged)
         found = done.point.take(rows)
         over = self.relaxed.problem.violations(x[rows], found.y).max(axis=1, initial=0.0)
