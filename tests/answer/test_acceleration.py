@@ -1,9 +1,13 @@
 """Anderson's acceleration on linear iterations, where it is GMRES."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from feasibly.answer.acceleration import Acceleration
+from feasibly.answer.acceleration_wide import accelerated, no_history
+from feasibly.precision import double
 
 
 def contraction(size, radius, seed):
@@ -94,3 +98,46 @@ def test_a_step_that_was_shortened_is_no_part_of_the_history():
         if number > 3:
             np.testing.assert_array_equal(moved, fresh([u], [step], none)[0])
         u = u + moved
+
+
+def run_wide(matrices, offsets, steps, depth, weights, afresh=None, short=None):
+    """The compiled form, rows last, on the same iteration."""
+    with double():
+        u = np.zeros_like(offsets)
+        history = no_history(depth, (jnp.asarray(u[:, :4].T), jnp.asarray(u[:, 4:].T)))
+        once = jax.jit(accelerated)
+        none = np.zeros(len(u), dtype=bool)
+        for number in range(steps):
+            step = np.einsum("rij,rj->ri", matrices, u) + offsets - u
+            parts, moves = (u[:, :4].T, u[:, 4:].T), (step[:, :4].T, step[:, 4:].T)
+            new = none if afresh is None else afresh(number)
+            cut = none if short is None else short(number)
+            found, history = once(history, parts, moves, new, cut, weights)
+            u = u + np.concatenate([np.asarray(part) for part in found]).T
+        return u
+
+
+def test_the_compiled_form_takes_the_same_steps():
+    matrices, offsets, _ = contraction(9, 0.95, 6)
+    weights = np.linspace(0.5, 2.0, 4)
+
+    def afresh(number):
+        return np.arange(5) * 2 == number
+
+    def short(number):
+        return np.arange(5) * 3 == number - 1
+
+    acceleration, u = Acceleration(3, weights), np.zeros_like(offsets)
+    for number in range(12):
+        step = np.einsum("rij,rj->ri", matrices, u) + offsets - u
+        new = acceleration([u[:, :4], u[:, 4:]], [step[:, :4], step[:, 4:]], afresh(number), short(number))
+        u = u + np.concatenate(new, axis=1)
+    np.testing.assert_allclose(run_wide(matrices, offsets, 12, 3, weights, afresh, short), u, atol=1e-9)
+    plain = run(matrices, offsets, 12)
+    assert np.abs(plain - u).max() > 1e-3  # it does something
+
+
+def test_the_compiled_form_ends_within_as_many_steps_as_it_has_dimensions():
+    matrices, offsets, end = contraction(6, 0.99, 0)
+    fast, slow = run_wide(matrices, offsets, 14, 6, np.ones(4)), run(matrices, offsets, 14)
+    assert np.abs(fast - end).max() < 1e-3 * np.abs(slow - end).max()

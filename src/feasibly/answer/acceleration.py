@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_RIDGE = 1e-12
+RIDGE = 1e-12
 """On the unit diagonal of the least squares, which differences that repeat one another would leave singular. A guard
 against rounding, and no number of the method."""
 
@@ -79,7 +79,7 @@ class Acceleration:
         own = np.einsum("ijj->ij", gram)
         scale = np.where(counts & (own > 0.0), 1.0 / np.sqrt(np.maximum(own, 1e-300)), 0.0)
         gram = gram * scale[:, :, None] * scale[:, None, :]
-        gram += np.where(scale > 0.0, _RIDGE, 1.0)[:, :, None] * np.eye(size)
+        gram += np.where(scale > 0.0, RIDGE, 1.0)[:, :, None] * np.eye(size)
         share = np.linalg.solve(gram, (right * scale)[..., None])[..., 0] * scale
         return np.where(np.isfinite(share), share, 0.0)
 

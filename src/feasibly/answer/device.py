@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.acceleration_wide import History
 from feasibly.answer.device_belief import mean_on_device
 from feasibly.answer.device_operator import narrowed, operator_on_device, operators_fit
 from feasibly.answer.driver import Driver
@@ -82,6 +83,8 @@ class DeviceProgram:
         self._iteration = DenseIteration(
             search, calibration.candidates, calibration.max_changes, calibration.settings, solver
         )
+        self._accelerates = calibration.sparse
+        """As on the processor: rows of smaller grids contract faster than they can be extrapolated."""
         self._check = _checked(driver.problem)
         fixed = search.lower >= search.upper
         base, count = calibration.base, search.n_equalities
@@ -112,14 +115,19 @@ class DeviceProgram:
         self._begin = lambda x: begun(arrays, x)
         self._end = jax.jit(end)
         self._place = jax.jit(lambda y, where, new: y.at[:, where].set(new, mode="drop"), donate_argnums=0)
-        self._gather = jax.jit(lambda parts, where: jax.tree.map(lambda part: part[:, where], parts))
+        self._gather = jax.jit(lambda parts, where: jax.tree.map(lambda part: part[..., where], parts))
         self._judge = jax.jit(self._judged)
 
-    def _judged(self, y: Any, equality: Any, inequality: Any, change: Any) -> tuple[Any, Any]:
+    def _judged(
+        self, y: Any, equality: Any, inequality: Any, change: Any, history: History | None
+    ) -> tuple[Any, Any]:
         """Rows that have converged, and by how many times their tolerance the others are off."""
         s = self._settings
         merit = jnp.maximum(equality / s.equality_tolerance, inequality / s.inequality_tolerance)
-        return jnp.isfinite(y).all(axis=0) & (merit < 1.0) & (change < s.settled_change), merit
+        done = jnp.isfinite(y).all(axis=0) & (merit < 1.0) & (change < s.settled_change)
+        if history is not None:  # where a step was extrapolated, that it led nowhere new is not enough
+            done &= (history.length < s.settled_step) & history.sound
+        return done, merit
 
     def _is_near(self, y: Any, mean: Any) -> Any:
         """Rows whose belief was not far off; the others are not to follow it (see `Driver.distance`)."""
@@ -160,7 +168,8 @@ class DeviceProgram:
         converged = np.arange(width) >= rows
         self.passes = []
         for index, operator in enumerate(self._operators):
-            held, places = whole, np.arange(width)
+            history = self._iteration.begin_history(whole[2]) if self._accelerates else None
+            held, places = (*whole, history), np.arange(width)
             stay = ~converged
             for number, steps in enumerate(self._settings.device_steps):
                 left = np.flatnonzero(stay)  # among `places`
@@ -174,9 +183,11 @@ class DeviceProgram:
                 else:
                     own = stay
                 self.passes.append((len(places), steps))
-                out = self._iteration.on_device(operator, *held, steps, rounds=self._settings.thorough_rounds)
-                held = (*held[:2], Iterate(*out[:4]))
-                done, merit = (np.asarray(part) for part in self._judge(held[2].y, *out[4:7]))
+                out, history = self._iteration.on_device(
+                    operator, *held, steps, rounds=self._settings.thorough_rounds
+                )
+                held = (*held[:2], Iterate(*out[:4]), history)
+                done, merit = (np.asarray(part) for part in self._judge(held[2].y, *out[4:7], history))
                 if answers is None:
                     answers = jnp.array(held[2].y)  # its own: places are written where they stand
                 else:  # of later operators only what has converged; their other rows are no better

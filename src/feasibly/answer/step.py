@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from feasibly.answer.acceleration_wide import History, accelerated, no_history
 from feasibly.answer.candidates import Candidates, in_order
 from feasibly.answer.derivatives import lagrangian_pieces
 from feasibly.answer.operator import DenseInverse, Operator, free_variables
@@ -91,12 +92,14 @@ class Carry(NamedTuple):
     count: Any
     stationarity: Any
     """Of each row, as in `Residuals`."""
+    history: History | None = None
+    """Where steps are extrapolated, those before."""
 
     @classmethod
-    def first(cls, state: Iterate) -> Carry:
+    def first(cls, state: Iterate, history: History | None = None) -> Carry:
         """Before the first step nothing is known."""
         unknown = jnp.full(state.y.shape[1], jnp.inf)
-        return cls(state, (unknown, unknown), jnp.asarray(jnp.inf), jnp.asarray(0), unknown)
+        return cls(state, (unknown, unknown), jnp.asarray(jnp.inf), jnp.asarray(0), unknown, history)
 
 
 class DenseIteration:
@@ -112,6 +115,7 @@ class DenseIteration:
     ) -> None:
         """`solver` is that of the complementarity problem: `solve`, or another with its arguments."""
         self._run = _compile(problem, candidates, max_changes, settings, solver)
+        self._depth, self._free = settings.acceleration_depth, free_variables(problem)
 
     def run(
         self,
@@ -147,18 +151,34 @@ class DenseIteration:
             for part, width in batches(len(x), single):
                 args = [padded(a[part], width).T for a in (x, mean, *state)]
                 most = steps if time.monotonic() <= until else 0
-                out = self._run(operator.inverse, *args, most, cost_tolerance, proximal, rounds)
+                out, _ = self._run(operator.inverse, *args, most, cost_tolerance, proximal, rounds, None)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         parts = [np.concatenate(part) for part in zip(*outs, strict=True)]
         everything = np.ones(len(x), dtype=bool)
         return Iterate(*parts[:4]), Residuals(*[*parts[4:], everything])
 
     def on_device(
-        self, operator: Operator, x: Any, mean: Any, state: Iterate, steps: int, *, rounds: tuple[int, int]
-    ) -> tuple[Any, ...]:
-        """The same in proximal mode for arrays on a device, rows last: state and residuals, as `run` returns them."""
+        self,
+        operator: Operator,
+        x: Any,
+        mean: Any,
+        state: Iterate,
+        history: History | None,
+        steps: int,
+        *,
+        rounds: tuple[int, int],
+    ) -> tuple[tuple[Any, ...], History | None]:
+        """The same in proximal mode for arrays on a device, rows last: state and residuals, as `run` returns them, and
+        the history of rows that came with one (`begin_history`): their steps are extrapolated."""
         cost_tolerance = 0.0  # of optimal mode
-        return self._run(operator.inverse, x, mean, *state, steps, cost_tolerance, True, rounds)
+        found: tuple[tuple[Any, ...], History | None] = self._run(
+            operator.inverse, x, mean, *state, steps, cost_tolerance, True, rounds, history
+        )
+        return found
+
+    def begin_history(self, state: Iterate) -> History:
+        """Of rows that begin."""
+        return no_history(self._depth, (state.y[self._free], state.equality, state.lam))
 
 
 def batches(rows: int, single: bool = False) -> list[tuple[slice, int]]:
@@ -233,15 +253,16 @@ def take_step(
     correct = (lambda solved: solved) if corrected is None else corrected
     d = correct(inverse.solve(jax.lax.optimization_barrier(r), g))
     lam, active = state.lam, state.active
+    sound = jnp.ones(state.y.shape[1], dtype=bool)
     if len(lam):
         q = inverse.along_normals(d[:n]) + a + inverse.gram @ lam
         if corrected is None:
-            lam, active, _ = solver(
+            lam, active, sound = solver(
                 inverse.pivoted, q, lam, active, max_changes, rounds, settings=settings.complementarity
             )
         else:
             q = q - corrected.gram(lam)
-            lam, active, _ = solve(
+            lam, active, sound = solve(
                 inverse.pivoted,
                 q,
                 lam,
@@ -252,14 +273,19 @@ def take_step(
                 settings=settings.complementarity,
             )
         d = d + correct(inverse.respond(lam - state.lam))
-    # Frozen derivatives are trusted as far as the data reach; further, the step is shortened, never turned.
-    share = 1.0 / jnp.maximum(jnp.max(jnp.abs(d[:n]) / inverse.radius[:, None], axis=0), 1.0) if n else 1.0
-    moved = Iterate(
-        state.y.at[free].add(share * d[:n]),
-        state.equality + share * d[n:],
-        state.lam + share * (lam - state.lam),
-        active,
-    )
+    share = _share_within(inverse, d[:n])
+    step = share * d[:n], share * d[n:], share * (lam - state.lam)
+    history = carry.history
+    if history is not None:
+        afresh = jnp.any(active != state.active, axis=0) | (history.taken < settings.accelerated_from)
+        point = state.y[free], state.equality, state.lam
+        history = history._replace(length=_worst(step[0]), sound=sound)
+        step, history = accelerated(
+            history, point, step, afresh, share < 1.0, 1.0 / jnp.maximum(inverse.radius, 1e-300) ** 2
+        )
+        share = _share_within(inverse, step[0])
+        step = share * step[0], share * step[1], jnp.maximum(state.lam + share * step[2], 0.0) - state.lam
+    moved = Iterate(state.y.at[free].add(step[0]), state.equality + step[1], state.lam + step[2], active)
     broken = jnp.maximum(
         _worst(g) / settings.equality_tolerance, _worst(jnp.maximum(a, 0.0)) / settings.inequality_tolerance
     )
@@ -267,7 +293,14 @@ def take_step(
     unit = jnp.maximum(multiplier, settings.stationarity_floor * jnp.abs(cost))
     # Without constraints that press, the cost alone says whether a row has settled.
     stationarity = jnp.where(multiplier > 0.0, _worst(r) / jnp.maximum(unit, 1e-300), 0.0)
-    return Carry(moved, (cost, carry.costs[0]), jnp.max(broken), carry.count + 1, stationarity)
+    return Carry(moved, (cost, carry.costs[0]), jnp.max(broken), carry.count + 1, stationarity, history)
+
+
+def _share_within(inverse: DenseInverse, step: Any) -> Any:
+    """Frozen derivatives are trusted as far as the data reach; further, a step is shortened, never turned."""
+    if not len(step):
+        return jnp.ones(step.shape[1])
+    return 1.0 / jnp.maximum(jnp.max(jnp.abs(step) / inverse.radius[:, None], axis=0), 1.0)
 
 
 def _worst(residuals: Any) -> Any:
@@ -301,7 +334,8 @@ def _compile(
         cost_tolerance: Any,
         proximal: Any,
         rounds: Any,
-    ) -> tuple[Any, ...]:
+        history: History | None,
+    ) -> tuple[tuple[Any, ...], History | None]:
         corrected = inverse.corrected(x)
 
         def step(carry: Carry) -> Carry:
@@ -314,7 +348,7 @@ def _compile(
             enough = jnp.where(proximal, settings.settling_change, cost_tolerance)
             return (carry.count < steps) & ~((carry.worst_in_batch < 1.0) & (changed < enough))
 
-        last = jax.lax.while_loop(unfinished, step, Carry.first(Iterate(y, equality, lam, active)))
+        last = jax.lax.while_loop(unfinished, step, Carry.first(Iterate(y, equality, lam, active), history))
         state = last.state
         cost, g, h = jax.lax.optimization_barrier(pieces.values(x, state.y))
         before, earlier = last.costs
@@ -324,6 +358,6 @@ def _compile(
         remaining = jnp.where(jnp.isfinite(earlier), change * ratio / (1.0 - ratio), jnp.inf)
         worst = _worst(jnp.maximum(pieces.violations(inverse, x, state.y, h), 0.0))
         count = jnp.full(y.shape[1], last.count)
-        return (*state, _worst(g), worst, change, remaining, count, last.stationarity)
+        return (*state, _worst(g), worst, change, remaining, count, last.stationarity), last.history
 
     return run
