@@ -159,7 +159,7 @@ def one_step(program: DeviceProgram, start: Any) -> float:
     )
 
     def run(steps: int) -> Any:
-        return iteration.on_device(program._operators[0], *start, steps, rounds=(0, 0))
+        return iteration.on_device(program._operators[0], *start, None, steps, rounds=(0, 0))
 
     return (best(lambda: run(4)) - best(lambda: run(1))) / 3.0
 
