@@ -19,6 +19,7 @@ from feasibly.bound.cone import Cone, Instance, Multipliers, _cheapest, lower_bo
 from feasibly.bound.lagrange import convex_bound
 from feasibly.bound.relaxation import relaxation, to_multipliers
 from feasibly.precision import double
+from feasibly.problem.errors import ProofWarning
 from feasibly.problem.families import grid_of
 from feasibly.problem.point import Duals
 from feasibly.solve.nlp import Solver
@@ -113,7 +114,7 @@ def test_an_angle_limit_that_parallel_branches_share_counts_once(tmp_path, ends)
     relaxed = relaxation(cone, problem=problem)
     solved = Solver.build(relaxed).solve(x[0])
     with double():
-        m = to_multipliers(cone, relaxed, x, solved.point.take(None))
+        m = to_multipliers(cone, relaxed, x, solved.point.take(None), np.arange(cone.n_pairs))
         assert np.abs(m.angle).max() > 1.0  # the limit presses
         at = Instance.of(grid, problem.inputs, jnp.asarray(x.T))
         found = float(lower_bound(cone, Multipliers(*map(jnp.asarray, m)), at)[0])
@@ -201,7 +202,7 @@ def test_proofs_survive_saving(tmp_path):
 
     def older(text):
         """As models were saved before."""
-        for name in ("parts", "loose"):
+        for name in ("parts", "loose", "relaxation", "by_prediction"):
             text.pop(name)
         plain = text["problem"]["description"]
         del plain["grid"]
@@ -211,11 +212,34 @@ def test_proofs_survive_saving(tmp_path):
 
     edit(tmp_path / "model", older)
     pairs.write_text(json.dumps({"loose": proxy._prover.loose.tolist()}))
-    before = fb.Proxy.load(tmp_path / "model").predict(x, prove=True).lower_bound
-    assert np.allclose(before, same, rtol=1e-7)
-    pairs.write_text('{"loose": [0]}')
+    # Pairs were written otherwise then.
+    with pytest.warns(ProofWarning, match="the next proof learns it anew"):
+        assert fb.Proxy.load(tmp_path / "model")._prover is None
+    pairs.write_text('{"loose": []}')
     with pytest.raises(fb.FeasiblyError, match="another problem"):
         fb.Proxy.load(tmp_path / "model")
+
+
+def test_predicted_multipliers_do_where_relaxations_are_dear_and_little_is_lost(tmp_path, monkeypatch):
+    made = proving("grid6")
+    _, data = trained("grid6")
+    x, cost, _ = unseen(made, data, 12)
+    tight = made.prover.bound(x)[0]
+    some = x[:4]
+    monkeypatch.setattr(proof, "DEAR", 0.0)
+    monkeypatch.setattr(proof, "PREDICTED_LOSES", np.inf)
+    assert made.prover._prediction_does(made, some)
+    monkeypatch.setattr(proof, "PREDICTED_LOSES", -1.0)
+    assert not made.prover._prediction_does(made, some)
+    folder = tmp_path / "model"
+    quick = proof.Prover(made.prover.cone, made.prover.relaxed, made.prover.loose, by_prediction=True)
+    found, gave_up = quick.bound(x)
+    assert (found <= cost).all()
+    assert not gave_up.any()
+    assert (found <= tight + 1e-6 * np.abs(tight)).all()
+    monkeypatch.setattr(made, "_prover", quick)
+    made.save(folder)
+    assert np.allclose(fb.Proxy.load(folder).prover.bound(x)[0], found, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["toy", "degenerate"])

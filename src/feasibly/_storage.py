@@ -28,9 +28,10 @@ from feasibly._fields import CodecError
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.range import Leverage
 from feasibly.answer.settings import METHOD_VERSION
+from feasibly.bound.relaxation import FORM as RELAXATION
 from feasibly.model.belief import Model
 from feasibly.problem.core import Problem
-from feasibly.problem.errors import CertificateWarning, FeasiblyError
+from feasibly.problem.errors import CertificateWarning, FeasiblyError, ProofWarning
 from feasibly.problem.families import describe, rebuild
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def _described(proxy: Proxy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     parts = {
         "model": proxy.model, "record": proxy.record, "calibration": proxy.calibration, "leverage": proxy.leverage,
         "certificate": proxy.certificate and proxy.certificate.with_folds(()), "keys": proxy.keys, "box": proxy.box,
-        "loose": proxy._prover and proxy._prover.loose,
+        "loose": proxy._prover and proxy._prover.loose, "relaxation": proxy._prover and RELAXATION,
+        "by_prediction": proxy._prover and proxy._prover.by_prediction,
     }  # fmt: skip
     text: dict[str, Any] = {
         "format": FORMAT,
@@ -198,7 +200,13 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
             certificate=None if made is None else made.with_folds(_folds(folder, problem, made)),
         )
         if f"{PROOF}/{TEXT}" in parts:
-            proxy._prover = _prover(folder / PROOF, proxy, optional("loose"))
+            proxy._prover = _prover(
+                folder / PROOF,
+                proxy,
+                optional("loose"),
+                optional("relaxation"),
+                bool(optional("by_prediction")),
+            )
         return proxy
     except CodecError as error:
         raise ModelFileError(
@@ -242,20 +250,32 @@ def _folds(folder: Path, problem: Problem, made: Certificate) -> tuple[Proxy, ..
     return tuple(load_proxy(folder / FOLDS / str(k), problem) for k in range(wanted))
 
 
-def _prover(folder: Path, proxy: Proxy, loose: Any) -> Prover:
-    """What makes proofs; that its pairs are the right ones shows in the fingerprint of the problem they make."""
+def _prover(folder: Path, proxy: Proxy, loose: Any, form: Any, by_prediction: bool) -> Prover | None:
+    """What makes proofs; that its pairs are the right ones shows in the fingerprint of the problem they make.
+
+    What learnt from pairs off their cones in an earlier form of the relaxation knows nothing of this one: it is left
+    behind with a warning, and made again when a proof is asked for.
+    """
     from feasibly.proof import Prover
 
     try:
         if loose is None:  # format 2
             loose = json.loads((folder / "pairs.json").read_text(encoding="utf-8"))["loose"]
         loose = np.array(loose, dtype=np.int64)
+        if len(loose) and form != RELAXATION:
+            warnings.warn(
+                f"{folder.parent}: opened without what makes its proofs, which was learnt by another version of the "
+                "method; the next proof learns it anew",
+                ProofWarning,
+                stacklevel=4,
+            )
+            return None
         cone, relaxed = Prover.problem(proxy, loose)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise ModelFileError(
             f"{folder}: its pairs of buses cannot be read; fetch another copy, or train again"
         ) from error
-    return Prover(cone, load_proxy(folder, relaxed), loose)
+    return Prover(cone, load_proxy(folder, relaxed), loose, by_prediction=by_prediction)
 
 
 def _read_text(folder: Path) -> dict[str, Any]:

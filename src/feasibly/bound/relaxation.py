@@ -8,7 +8,7 @@ finds multipliers, and `cone` turns any multipliers into a bound.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,15 +18,23 @@ from feasibly.bound.cone import Cone, Instance, Multipliers, coefficients
 from feasibly.precision import double
 from feasibly.problem.acopf import closing, with_zero
 from feasibly.problem.core import Problem
-from feasibly.problem.point import Point
+from feasibly.problem.point import Duals, Point
 
 Array = NDArray[np.float64]
 
 NEARLY = 1e-3
 """A pair whose pull is within this share of the largest price of turning counts as leaving its cone."""
 
+FORM = 2
+"""How pairs that leave their cones are written, saved with what learnt from it: an angle and a share in the first form,
+a vector in this one."""
+
 WIDEST = np.pi / 2 - 0.05
 """Where a pair has no usable limit on its angle, the search for multipliers stays within this."""
+
+BEYOND, WITHIN = 1.5, 0.95
+"""Bounds of vectors in the unit disk, and how long they are where solvers start. At a bound of 1 it and the disk would
+press together, so that multipliers are not unique (2000_goc: IPOPT ends after 90 s instead of 1.6)."""
 
 
 def relaxation(
@@ -37,35 +45,32 @@ def relaxation(
     problem: Problem,
     shedding: bool = False,
 ) -> Problem:
-    """AC-OPF with free angle differences: `x` as in `problem`, `y = [pg, qg, vm, angle of every pair, share]`.
+    """AC-OPF with free angle differences: `x` as in `problem`, `y = [pg, qg, vm, angle, along, across]`.
 
-    Pairs listed in `loose` (all unless told) may also leave their cone's surface: `share` is what their product of
-    voltages is of the largest that the cone allows. With `shedding` the cost is the sum of what balances lack, by
-    which they may be off: least zero unless there is no feasible point.
+    Pairs listed in `loose` (all unless told) may also leave their cone's surface. Instead of an angle they have the
+    two parts `along` and `across` of a vector in the unit disk: their product of voltages over the largest that the
+    cone allows. (By an angle and a length solvers do not get through: where the length is small the angle is anything,
+    and a pair that is pulled off the surface is pushed to one side.) With `shedding` the cost is the sum of what
+    balances lack, by which they may be off: least zero unless there is no feasible point.
 
-    Equalities: active then reactive balance of every bus. Inequalities: apparent power at the rated ends, then squared
-    currents at the limited ones.
+    Equalities: active then reactive balance of every bus. Inequalities: apparent power at the rated ends, squared
+    currents at the limited ones, then of loose pairs the disk, the upper limits of angles and the lower ones.
     """
     grid = cone.grid
     n, g, k = grid.n_buses, grid.n_generators, cone.n_pairs
-    blocks = {
-        "pg": slice(0, g),
-        "qg": slice(g, 2 * g),
-        "vm": slice(2 * g, 2 * g + n),
-        "angle": slice(2 * g + n, 2 * g + n + k),
-    }
     loose = np.arange(k) if loose is None else loose
-    if len(loose):
-        blocks["share"] = slice(2 * g + n + k, 2 * g + n + k + len(loose))
-    last = 2 * g + n + k + len(loose)
+    firm = np.setdiff1d(np.arange(k), loose)
     lacking = 4 * n if shedding else 0
-    if shedding:
-        blocks["lack"] = slice(last, last + lacking)
+    sizes = {"pg": g, "qg": g, "vm": n, "angle": len(firm), "along": len(loose), "across": len(loose)}
+    blocks, last = {}, 0
+    for name, size in (sizes | {"lack": lacking}).items():
+        if size or name in ("pg", "qg", "vm", "angle"):
+            blocks[name] = slice(last, last + size)
+        last += size
     turn_low, turn_high = pair_angles(cone)
-    lower = np.concatenate([grid.pmin, grid.qmin, grid.vmin, turn_low, np.zeros(len(loose) + lacking)])
-    upper = np.concatenate(
-        [grid.pmax, grid.qmax, grid.vmax, turn_high, np.ones(len(loose)), np.full(lacking, np.inf)]
-    )
+    disk = np.full(2 * len(loose), BEYOND)
+    lower = np.concatenate([grid.pmin, grid.qmin, grid.vmin, turn_low[firm], -disk, np.zeros(lacking)])
+    upper = np.concatenate([grid.pmax, grid.qmax, grid.vmax, turn_high[firm], disk, np.full(lacking, np.inf)])
     switched = "branch" in problem.inputs
     own = np.zeros(n, dtype=np.complex128)
     if not switched:
@@ -78,15 +83,21 @@ def relaxation(
     def known(x: Any) -> Instance:
         return Instance(*(part[:, 0] for part in Instance.of(grid, inputs, x[:, None])))
 
+    def direction(y: Any) -> tuple[Any, Any]:
+        """Of every pair, the product of voltages over that of their magnitudes."""
+        if not len(loose):
+            turn = y[blocks["angle"]]
+            return jnp.cos(turn), jnp.sin(turn)
+        turn = jnp.zeros(k).at[firm].set(y[blocks["angle"]])
+        along = jnp.cos(turn).at[loose].set(y[blocks["along"]])
+        return along, jnp.sin(turn).at[loose].set(y[blocks["across"]])
+
     def coupled(y: Any, at: Any, on: Any) -> tuple[Any, Any]:
         """Power through the coupling terms at these branch ends."""
-        vm, turn = y[blocks["vm"]], y[blocks["angle"]]
-        pair = cone.end_pair[at]
-        share = jnp.ones(k)
-        if len(loose):
-            share = share.at[loose].set(y[blocks["share"]])
-        size = share[pair] * vm[cone.pair_from[pair]] * vm[cone.pair_to[pair]]
-        c, s = size * jnp.cos(turn[pair]), size * cone.end_sign[at] * jnp.sin(turn[pair])
+        vm, pair = y[blocks["vm"]], cone.end_pair[at]
+        along, across = direction(y)
+        size = vm[cone.pair_from[pair]] * vm[cone.pair_to[pair]]
+        c, s = size * along[pair], size * cone.end_sign[at] * across[pair]
         here = on[at % max(ends, 1)] if switched else 1.0
         other = cone.other[at]
         return here * (other.real * c + other.imag * s), here * (other.real * s - other.imag * c)
@@ -121,32 +132,40 @@ def relaxation(
         p, q = p + here * cone.own[at].real * square, q - here * cone.own[at].imag * square
         return p**2 + q**2, square
 
+    sides = Sides.of(cone, loose)
+    flows = len(cone.rated) + len(current)
+
     def some(rows: np.ndarray) -> Any:
         rated, limited = rows[rows < len(cone.rated)], rows[rows >= len(cone.rated)] - len(cone.rated)
+        limited, side = limited[limited < len(current)], rows[rows >= flows] - flows
+        place, disk, of_along, of_across = (part[side] for part in sides)
 
         def inequality(x: Any, y: Any) -> Any:
             at = known(x)
             power, _ = squared(y, cone.rated[rated], at.on)
             flow, square = squared(y, cone.limited[limited], at.on)
             most = at.rate[cone.rated[rated] % max(ends, 1)]
-            return jnp.concatenate(
-                [
-                    (power - most**2) / (2.0 * most),
-                    (flow / square - current[limited] ** 2) / (2.0 * current[limited]),
-                ]
-            )
+            parts = [
+                (power - most**2) / (2.0 * most),
+                (flow / square - current[limited] ** 2) / (2.0 * current[limited]),
+            ]
+            if len(side):
+                a, b = y[blocks["along"]][place], y[blocks["across"]][place]
+                parts.append(disk * (a**2 + b**2 - 1.0) / 2.0 + of_along * a + of_across * b)
+            return jnp.concatenate(parts)
 
         return inequality
 
-    rows = len(cone.rated) + len(current)
+    rows = flows + len(sides.place)
     out = "generator" in inputs
     start = np.concatenate(
         [
             _middle(grid.pmin, grid.pmax),
             _middle(grid.qmin, grid.qmax),
             np.ones(n),
-            np.zeros(k),
-            np.ones(len(loose)),
+            np.zeros(len(firm)),
+            np.full(len(loose), WITHIN),
+            np.zeros(len(loose)),
             np.full(lacking, 0.1),
         ]
     )
@@ -168,6 +187,36 @@ def relaxation(
     )
 
 
+class Sides(NamedTuple):
+    """What holds the vectors of loose pairs: `disk (a^2 + b^2 - 1) / 2 + of_along a + of_across b <= 0`."""
+
+    place: NDArray[np.int64]
+    """Among the loose pairs."""
+    disk: Array
+    """One for the unit disk itself, zero for limits of angles."""
+    of_along: Array
+    of_across: Array
+
+    @staticmethod
+    def of(cone: Cone, loose: NDArray[np.int64]) -> Sides:
+        """The disks, then upper limits, then lower ones."""
+        low, high = (part[loose] for part in pair_angles(cone))
+        above, below = np.flatnonzero(high < WIDEST), np.flatnonzero(low > -WIDEST)
+        every, none = np.arange(len(loose)), np.zeros(len(loose))
+        return Sides(
+            np.concatenate([every, above, below]),
+            np.concatenate([none + 1.0, none[above], none[below]]),
+            np.concatenate([none, -np.sin(high[above]), np.sin(low[below])]),
+            np.concatenate([none, np.cos(high[above]), -np.cos(low[below])]),
+        )
+
+
+def loose_rows(cone: Cone, loose: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The inequalities that hold loose pairs."""
+    first = len(cone.rated) + len(cone.limited)
+    return np.arange(first, first + len(Sides.of(cone, loose).place))
+
+
 def pair_angles(cone: Cone) -> tuple[Array, Array]:
     """The range of every pair's angle difference that its branches allow together."""
     low, high = np.full(cone.n_pairs, -WIDEST), np.full(cone.n_pairs, WIDEST)
@@ -181,14 +230,21 @@ def pair_angles(cone: Cone) -> tuple[Array, Array]:
     return low, np.maximum(high, low)
 
 
-def to_multipliers(cone: Cone, problem: Problem, x: Array, point: Point) -> Multipliers:
+def to_multipliers(
+    cone: Cone, problem: Problem, x: Array, point: Point, loose: NDArray[np.int64]
+) -> Multipliers:
     """The free numbers of the bound from points of `relaxation` for inputs `x`, rows last."""
     y, duals = point.y, point.duals
     grid = cone.grid
     n = grid.n_buses
-    vm, turn = y[:, problem.blocks["vm"]], y[:, problem.blocks["angle"]]
+    firm = np.setdiff1d(np.arange(cone.n_pairs), loose)
+    vm = y[:, problem.blocks["vm"]]
     size = vm[:, cone.pair_from] * vm[:, cone.pair_to]
-    c, s = size * np.cos(turn), size * np.sin(turn)
+    c, s = (np.zeros((len(y), cone.n_pairs)) for _ in range(2))
+    c[:, firm], s[:, firm] = (way(y[:, problem.blocks["angle"]]) for way in (np.cos, np.sin))
+    if len(loose):
+        c[:, loose], s[:, loose] = y[:, problem.blocks["along"]], y[:, problem.blocks["across"]]
+    c, s = size * c, size * s
 
     def flow(at: NDArray[np.int64]) -> NDArray[np.complex128]:
         product = c[:, cone.end_pair[at]] + 1j * cone.end_sign[at] * s[:, cone.end_pair[at]]
@@ -202,14 +258,12 @@ def to_multipliers(cone: Cone, problem: Problem, x: Array, point: Point) -> Mult
         rates[:, np.isfinite(grid.rate)] = x[:, problem.inputs["rating"]]
     rate = rates[:, cone.rated % max(grid.n_branches, 1)]
     limit = grid.current[cone.limited % max(grid.n_branches, 1)]
-    z = duals.inequality[:, : len(cone.rated)] * flow(cone.rated) / rate
-    current = duals.inequality[:, len(cone.rated) :] / (2.0 * limit)
-    # Along its bound the angle moves s - tan(limit) c by |V_i V_j| / cos(limit).
-    steep = np.cos(turn) / size
+    power, current, held = np.split(duals.inequality, np.cumsum([len(cone.rated), len(cone.limited)]), axis=1)
+    z = power * flow(cone.rated) / rate
+    low, high = pair_angles(cone)
+    press = _pressing(cone, problem, duals, held, firm, loose)
     first = len(cone.above)
     angle = np.zeros((len(y), first + len(cone.below)))
-    low, high = pair_angles(cone)
-    press = {True: duals.upper[:, problem.blocks["angle"]], False: duals.lower[:, problem.blocks["angle"]]}
     # Of parallel branches the tightest one holds the angle; of equal ones, whichever way round, each takes its share.
     holding = []
     count = {True: np.zeros(cone.n_pairs), False: np.zeros(cone.n_pairs)}
@@ -225,25 +279,50 @@ def to_multipliers(cone: Cone, problem: Problem, x: Array, point: Point) -> Mult
             np.add.at(count[way], pair[mine], 1.0)
             holding.append((way, place + mine, pair[mine]))
     for way, places, pairs in holding:
-        angle[:, places] = press[way][:, pairs] * steep[:, pairs] / count[way][pairs]
+        # Along its limit the angle moves s - tan(limit) c by |V_i V_j| / cos(limit).
+        steep = np.cos(high if way else low)[pairs] / size[:, pairs]
+        angle[:, places] = press[way][:, pairs] * steep / count[way][pairs]
     tilt = np.log(vm[:, cone.pair_to] / vm[:, cone.pair_from])
     prices = -duals.equality
-    parts = (prices[:, :n], prices[:, n:], z.real, z.imag, current, angle, tilt)
+    parts = (prices[:, :n], prices[:, n:], z.real, z.imag, current / (2.0 * limit), angle, tilt)
     return Multipliers(*(np.ascontiguousarray(part.T) for part in parts))
 
 
-def leaving(cone: Cone, problem: Problem, x: Array, y: Array, m: Multipliers) -> NDArray[np.int64]:
+def _pressing(
+    cone: Cone,
+    problem: Problem,
+    duals: Duals,
+    held: Array,
+    firm: NDArray[np.int64],
+    loose: NDArray[np.int64],
+) -> dict[bool, Array]:
+    """Multipliers of the upper (`True`) and lower limits of every pair's angle: of bounds, of loose pairs of `held`."""
+    found = {way: np.zeros((len(held), cone.n_pairs)) for way in (True, False)}
+    found[True][:, firm] = duals.upper[:, problem.blocks["angle"]]
+    found[False][:, firm] = duals.lower[:, problem.blocks["angle"]]
+    sides = Sides.of(cone, loose)
+    limits = np.flatnonzero(sides.disk == 0.0)
+    above = sides.of_across[limits] > 0.0
+    for way, rows in ((True, limits[above]), (False, limits[~above])):
+        found[way][:, loose[sides.place[rows]]] = held[:, rows]
+    return found
+
+
+def leaving(
+    cone: Cone, problem: Problem, x: Array, y: Array, m: Multipliers, loose: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Pairs whose multipliers pull them off their cone's surface in some row, where a pair held on it cannot go.
 
     On the surface `(b, d)` points against `(c, s)`. Where it points along, the least of the Lagrangian is inside.
     """
+    firm = np.setdiff1d(np.arange(cone.n_pairs), loose)
     with double():
         on = Instance.of(cone.grid, problem.inputs, jnp.asarray(x.T)).on
         linear = coefficients(cone, Multipliers(*(jnp.asarray(part) for part in m)), on)
         turn = y[:, problem.blocks["angle"]].T
-        along = np.asarray(linear.c) * np.cos(turn) + np.asarray(linear.s) * np.sin(turn)
+        along = np.asarray(linear.c)[firm] * np.cos(turn) + np.asarray(linear.s)[firm] * np.sin(turn)
     scale = float(np.max(np.abs(m.active), initial=0.0))
-    return np.flatnonzero((along > -NEARLY * scale).any(axis=1))
+    return firm[(along > -NEARLY * scale).any(axis=1)]
 
 
 def _middle(low: Array, high: Array) -> Array:

@@ -21,6 +21,10 @@ class CertificateWarning(UserWarning):
     """A model opened without its certificate, which no longer describes its answers."""
 
 
+class ProofWarning(UserWarning):
+    """A model opened without what its proofs are made from, which another version of the method learnt."""
+
+
 _shell = ContextVar("shell", default=False)
 
 
