@@ -202,7 +202,7 @@ def test_proofs_survive_saving(tmp_path):
 
     def older(text):
         """As models were saved before."""
-        for name in ("parts", "loose", "relaxation", "by_prediction"):
+        for name in ("parts", "loose", "relaxation"):
             text.pop(name)
         plain = text["problem"]["description"]
         del plain["grid"]
@@ -218,28 +218,6 @@ def test_proofs_survive_saving(tmp_path):
     pairs.write_text('{"loose": []}')
     with pytest.raises(fb.FeasiblyError, match="another problem"):
         fb.Proxy.load(tmp_path / "model")
-
-
-def test_predicted_multipliers_do_where_relaxations_are_dear_and_little_is_lost(tmp_path, monkeypatch):
-    made = proving("grid6")
-    _, data = trained("grid6")
-    x, cost, _ = unseen(made, data, 12)
-    tight = made.prover.bound(x)[0]
-    some = x[:4]
-    monkeypatch.setattr(proof, "DEAR", 0.0)
-    monkeypatch.setattr(proof, "PREDICTED_LOSES", np.inf)
-    assert made.prover._prediction_does(made, some)
-    monkeypatch.setattr(proof, "PREDICTED_LOSES", -1.0)
-    assert not made.prover._prediction_does(made, some)
-    folder = tmp_path / "model"
-    quick = proof.Prover(made.prover.cone, made.prover.relaxed, made.prover.loose, by_prediction=True)
-    found, gave_up = quick.bound(x)
-    assert (found <= cost).all()
-    assert not gave_up.any()
-    assert (found <= tight + 1e-6 * np.abs(tight)).all()
-    monkeypatch.setattr(made, "_prover", quick)
-    made.save(folder)
-    assert np.allclose(fb.Proxy.load(folder).prover.bound(x)[0], found, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["toy", "degenerate"])

@@ -101,7 +101,6 @@ def _described(proxy: Proxy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "model": proxy.model, "record": proxy.record, "calibration": proxy.calibration, "leverage": proxy.leverage,
         "certificate": proxy.certificate and proxy.certificate.with_folds(()), "keys": proxy.keys, "box": proxy.box,
         "loose": proxy._prover and proxy._prover.loose, "relaxation": proxy._prover and RELAXATION,
-        "by_prediction": proxy._prover and proxy._prover.by_prediction,
     }  # fmt: skip
     text: dict[str, Any] = {
         "format": FORMAT,
@@ -200,13 +199,7 @@ def load_proxy(path: str | os.PathLike[str], problem: Problem | None) -> Proxy:
             certificate=None if made is None else made.with_folds(_folds(folder, problem, made)),
         )
         if f"{PROOF}/{TEXT}" in parts:
-            proxy._prover = _prover(
-                folder / PROOF,
-                proxy,
-                optional("loose"),
-                optional("relaxation"),
-                bool(optional("by_prediction")),
-            )
+            proxy._prover = _prover(folder / PROOF, proxy, optional("loose"), optional("relaxation"))
         return proxy
     except CodecError as error:
         raise ModelFileError(
@@ -250,7 +243,7 @@ def _folds(folder: Path, problem: Problem, made: Certificate) -> tuple[Proxy, ..
     return tuple(load_proxy(folder / FOLDS / str(k), problem) for k in range(wanted))
 
 
-def _prover(folder: Path, proxy: Proxy, loose: Any, form: Any, by_prediction: bool) -> Prover | None:
+def _prover(folder: Path, proxy: Proxy, loose: Any, form: Any) -> Prover | None:
     """What makes proofs; that its pairs are the right ones shows in the fingerprint of the problem they make.
 
     What learnt from pairs off their cones in an earlier form of the relaxation knows nothing of this one: it is left
@@ -275,7 +268,7 @@ def _prover(folder: Path, proxy: Proxy, loose: Any, form: Any, by_prediction: bo
         raise ModelFileError(
             f"{folder}: its pairs of buses cannot be read; fetch another copy, or train again"
         ) from error
-    return Prover(cone, load_proxy(folder, relaxed), loose, by_prediction=by_prediction)
+    return Prover(cone, load_proxy(folder, relaxed), loose)
 
 
 def _read_text(folder: Path) -> dict[str, Any]:

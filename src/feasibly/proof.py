@@ -59,13 +59,6 @@ TOLERANCE = 1e-5
 """Of relaxations that are solved for their multipliers alone: what a bound loses is the square of what these are off.
 It is at most 4e-6 of what is proven on 24__api, 60_c, 89_pegase, 118, 162_ieee_dtc and 179_goc; and the last digits
 take hundreds of iterations where many pairs nearly leave their cones (60_c: 3.6 ms a row with 1e-8, 0.23 with this)."""
-CHECKED = 16
-"""Inputs on which is looked whether predicted multipliers do."""
-PREDICTED_LOSES = 0.05
-"""Share of what is proven that bounds by predicted multipliers may lose, at most on these; a tenth is to be kept
-everywhere."""
-DEAR = 2.0
-"""So many times what answers cost relaxations may cost before predicted multipliers are asked."""
 LEFT_OUT = 1e-4
 """A solved relaxation that breaks a limit by more has not seen it."""
 BATCH = 256
@@ -75,13 +68,10 @@ _SEED = 1 << 41
 class Prover:
     """Lower bounds for one grid. Made by `Prover.train`, which takes about as long as fitting a proxy."""
 
-    def __init__(
-        self, cone: Cone, relaxed: Proxy, loose: NDArray[np.int64], *, by_prediction: bool = False
-    ) -> None:
+    def __init__(self, cone: Cone, relaxed: Proxy, loose: NDArray[np.int64]) -> None:
         self.cone = cone
         self.relaxed = relaxed
         self.loose = loose
-        self.by_prediction = by_prediction
         self._bound = _compiled(cone, relaxed.problem.inputs)
         self._shedding: tuple[Problem, Solver] | None = None
         self._lock = threading.Lock()
@@ -124,39 +114,15 @@ class Prover:
             raise FeasiblyError(
                 f"what proofs need could not be learnt in {budget:g} s; call proxy.learn_proofs with a larger budget"
             )
-        made = Prover(cone, learnt, loose)
-        made.by_prediction = made._prediction_does(
-            proxy, sample(proxy.problem, CHECKED, seed=_SEED + seed + 1)
-        )
-        return made
-
-    def _prediction_does(self, proxy: Proxy, x: Array) -> bool:
-        """Whether predicted multipliers lose little where solving relaxations is dear, on inputs not learnt from."""
-        x = np.delete(x, list(proxy.problem.refused(x)), axis=0)
-        answer = proxy.predict(x, "conditioned")
-        x, cost = x[answer.ok], answer.objective[answer.ok]
-        if not len(x):
-            return False
-        bounds, predicted = self.bound(x)[0], self._predicted(x)
-        tight = np.maximum(bounds, predicted)
-        if not np.all(tight - predicted <= PREDICTED_LOSES * (cost - tight)):
-            return False
-        began = time.process_time()
-        proxy.predict(x, "conditioned")
-        answered = time.process_time()
-        self.bound(x)
-        return time.process_time() - answered > DEAR * (answered - began)
+        return Prover(cone, learnt, loose)
 
     def bound(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         """A lower bound for every row, and which rows even the relaxation's solver gave up on.
 
         Any multipliers give a bound: the nearer they are to the relaxation's own, the higher it is. Where shared
         operators are the quickest way to those, what they leave is looked at first (`_quickly`), then what many rows at
-        once are solved to (`_roughly`). Rows for which none are found are bounded by predicted ones, and so is every
-        row where these lose little and the others are dear (`_prediction_does`).
+        once are solved to (`_roughly`). Rows for which none are found are bounded by predicted ones.
         """
-        if self.by_prediction:
-            return self._predicted(x), np.zeros(len(x), dtype=bool)
         out, gave_up = self._quickly(x), np.zeros(len(x), dtype=bool)
         rest = np.flatnonzero(np.isneginf(out))
         if len(rest):

@@ -120,7 +120,8 @@ class InteriorAttempt:
     def _passes(self) -> bool:
         """Whether the iterate is optimal, by its first derivatives alone."""
         *errors, costs = self._iteration.errors(self._iterate, self._x)
-        return bool(max(errors) <= self._goal.tolerance and self._gap_is_small(costs))
+        # Each by itself: of several numbers with NaN among them `max` may name another one.
+        return all(error <= self._goal.tolerance for error in errors) and self._gap_is_small(costs)
 
     def _gap_is_small(self, cost_of_residuals: float) -> bool:
         """Whether the cost is right: neither the barrier nor constraints that hold nearly change it by much."""

@@ -147,9 +147,10 @@ class RowAttempts:
         done = self.methods.batch.solve(self.x[None], None, np.zeros(1, dtype=bool))
         if done.status[0] == RowStatus.INFEASIBLE and not self.met_feasible:
             self.searches = [SearchEnd.INFEASIBLE] * 2
+        iterations = int(done.iterations[0])
         if done.status[0] != RowStatus.CONVERGED:
-            return []
-        return [AttemptResult(done.point.take(0), Outcome.OK, int(done.iterations[0]))]
+            return [AttemptResult(None, Outcome.NUMERICAL, iterations)]
+        return [AttemptResult(done.point.take(0), Outcome.OK, iterations)]
 
     def feasibility(self) -> list[AttemptResult]:
         """Both searches for a feasible point, as far as they are not known."""
