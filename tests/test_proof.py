@@ -249,6 +249,42 @@ def test_an_output_without_bounds_is_bounded_by_curvature():
     assert (cost - found.lower_bound < 1e-4).all()
 
 
+@pytest.mark.parametrize("bent", [False, True])
+def test_a_convex_problem_without_an_answer_is_proven_so(bent):
+    """Within a disc, or a box: the outputs' sum is asked to be more than either has room for."""
+    if bent:
+        limit = 1.0
+        problem = fb.Problem(
+            lambda x, y: jnp.sum(y**2) + y[0],
+            np.full(2, -2.0),
+            np.full(2, 2.0),
+            inequality=lambda x, y: 7.0 * jnp.stack([y[0] ** 2 + y[1] ** 2 - 0.5, x[0] - y[0] - y[1]]),
+            box=([0.0], [2.0]),
+            name="a disc",
+        )
+    else:
+        limit, problem = 2.0, make("half-infeasible")
+    low, high = (float(end[0]) for end in problem.box())
+    proxy = fb.fit(
+        problem, fb.label(problem, np.linspace(low, limit, 24)[:, None], jobs=1), "ridge", budget=60
+    )
+    x = np.concatenate([np.linspace(low, limit - 1e-6, 7), np.linspace(limit + 1e-3, high, 7)])[:, None]
+    found = proxy.predict(x, "auto", prove=True)
+    none = x[:, 0] > limit
+    assert np.array_equal(np.isposinf(found.lower_bound), none)
+    assert [o.name == "INFEASIBLE" for o in found.outcome] == none.tolist()
+    assert (
+        sum("is proven infeasible: no answer within its bounds" in line for line in found.warnings)
+        == none.sum()
+    )
+    # Whatever the multipliers, nothing of the kind is said of a row that has an answer.
+    random = np.random.Generator(np.random.Philox(key=11))
+    for size in (1e-3, 1.0, 1e3):
+        parts = (problem.n_equalities, problem.n_inequalities, 2, 2)
+        duals = Duals(*(size * random.standard_normal((7, count)) for count in parts))
+        assert (convex_bound(problem, x[:7], found.y[:7], duals, free=True) <= 0.0).all()
+
+
 def test_what_has_no_bound_says_so():
     proxy, data = trained("nonconvex")
     with pytest.raises(fb.FeasiblyError, match="no lower bound is known"):

@@ -61,6 +61,7 @@ It is at most 4e-6 of what is proven on 24__api, 60_c, 89_pegase, 118, 162_ieee_
 take hundreds of iterations where many pairs nearly leave their cones (60_c: 3.6 ms a row with 1e-8, 0.23 with this)."""
 LEFT_OUT = 1e-4
 """A solved relaxation that breaks a limit by more has not seen it."""
+NOTHING = "no answer within its bounds satisfies its constraints."
 BATCH = 256
 _SEED = 1 << 41
 
@@ -301,6 +302,8 @@ def prove(proxy: Proxy, answer: Answer) -> Answer:
     began = time.perf_counter()
     problem = proxy.problem
     x = answer._inputs
+    finite = np.asarray(np.isfinite(x).all(axis=1))
+    missing = finite & np.isin([o.name for o in answer.outcome], ["INFEASIBLE", "UNSOLVED"])
     if grid_of(problem) is None:
         if answer.duals is None:
             raise FeasiblyError(
@@ -308,28 +311,41 @@ def prove(proxy: Proxy, answer: Answer) -> Answer:
                 "solved or auto"
             )
         lower = convex_bound(problem, x, answer.y, answer.duals)
-        return _with(answer, lower, (), began)
+        without = {row: NOTHING for row in np.flatnonzero(missing).tolist() if _has_none(proxy, x[row])}
+        return _with(answer, lower, without, began)
     prover = proxy.prover
-    finite = np.asarray(np.isfinite(x).all(axis=1))
     finite[list(problem.refused(x))] = False  # a grid that falls apart is no instance of this problem
-    lower = np.full(len(x), -np.inf)
-    outcome, notes = list(answer.outcome), []
+    lower = np.full(len(x), np.nan)
+    lacking: dict[int, str] = {}
     if finite.any():
         lower[finite], lost = prover.bound(x[finite])
-        missing = np.isin([o.name for o in answer.outcome], ["INFEASIBLE", "UNSOLVED"])
         missing[np.flatnonzero(finite)[lost]] = True
-        for row in np.flatnonzero(missing & finite):
+        for row in np.flatnonzero(missing & finite).tolist():
             short = prover.lacking(x[row])
             if short > 0.0:
-                lower[row], outcome[row] = np.inf, AnswerOutcome.INFEASIBLE
                 most = short * prover.cone.grid.base_mva
-                why = f" is proven infeasible: its balances lack {most:.3g} MW and Mvar at least."
-                notes.append(Remark("Row", int(row), why))
-    lower = np.where(finite, lower, np.nan)
-    return _with(replace(answer, outcome=tuple(outcome)), lower, tuple(notes), began)
+                lacking[row] = f"its balances lack {most:.3g} MW and Mvar at least."
+    return _with(answer, lower, lacking, began)
 
 
-def _with(answer: Answer, lower: Array, notes: tuple[str, ...], began: float) -> Answer:
+def _has_none(proxy: Proxy, x: Array) -> bool:
+    """Whether it is proven that a row of a convex problem has no feasible answer.
+
+    Any multipliers prove it for which the Lagrangian of no cost at all is above zero throughout the row's bounds.
+    """
+    found = proxy.ladder.driver.rowwise.least_infeasible(x)
+    if found is None:
+        return False
+    row = found.take(None)
+    return bool(convex_bound(proxy.problem, x[None], row.y, row.duals, free=True)[0] > 0.0)
+
+
+def _with(answer: Answer, lower: Array, infeasible: Mapping[int, str], began: float) -> Answer:
+    """The answer with its bounds; of rows that are proven `infeasible`, why."""
+    outcome = list(answer.outcome)
+    for row in infeasible:
+        lower[row], outcome[row] = np.inf, AnswerOutcome.INFEASIBLE
+    notes = [Remark("Row", row, f" is proven infeasible: {why}") for row, why in infeasible.items()]
     with np.errstate(invalid="ignore", divide="ignore"):
         gap = 100.0 * (answer.objective - lower) / np.abs(answer.objective)
     gap = np.where(answer.objective == lower, 0.0, gap)
@@ -337,6 +353,7 @@ def _with(answer: Answer, lower: Array, notes: tuple[str, ...], began: float) ->
         answer,
         lower_bound=lower,
         proven_gap_percent=gap,
+        outcome=tuple(outcome),
         warnings=(*answer.warnings, *notes),
         seconds=answer.seconds + time.perf_counter() - began,
     )

@@ -239,6 +239,13 @@ class RowSolver:
                     found.put(row, solved.point)
         return found
 
+    def least_infeasible(self, x: Array) -> Point | None:
+        """Where one row's constraints are off by least in all, if that is found; see `Feasibility.least_infeasible`."""
+        if not self.available:
+            return None
+        with self._lock:
+            return self.solver.feasibility.least_infeasible(x, self.problem.start)[1]
+
     def sensitivity(self, x: Array, point: Point, directions: Array | None) -> Array:
         """How solved rows move along `directions` (all inputs without): `(rows, n_outputs, k)`.
 

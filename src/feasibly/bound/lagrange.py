@@ -37,15 +37,17 @@ NEGATIVE = 1e-9
 EPS = float(np.finfo(np.float64).eps)
 
 
-def convex_bound(problem: Problem, x: Array, y: Array, duals: Duals) -> Array:
+def convex_bound(problem: Problem, x: Array, y: Array, duals: Duals, *, free: bool = False) -> Array:
     """A lower bound on the cost of every feasible answer, by row; NaN where the problem is not convex at a row's input.
+
+    With `free` every answer costs nothing: where the bound is above zero then, none is feasible.
 
     Raises:
         FeasiblyError: the problem is not recognised as convex, at no row's input.
     """
     if problem.n_outputs > LARGEST:
         raise FeasiblyError(_sentence(problem, f"above {LARGEST} outputs convexity is not looked for"))
-    run = _parts(problem)
+    run = _parts(problem, free)
     known = np.flatnonzero(duals.known & np.isfinite(y).all(axis=1) & np.isfinite(x).all(axis=1))
     rows = (x[known], y[known], duals.equality[known], np.maximum(duals.inequality[known], 0.0))
     try:
@@ -85,17 +87,22 @@ def _least(slope: Array, curvature: Array, low: Array, high: Array) -> Array:
     return np.asarray(np.minimum(*values))
 
 
-def _parts(problem: Problem) -> Callable[..., Any]:
+def _parts(problem: Problem, free: bool) -> Callable[..., Any]:
     """For rows, at their answers: the Lagrangian and its gradient, by how much either may be off, the least curvature
     that it can have, and whether second derivatives are negative."""
-    made: Callable[..., Any] | None = problem.__dict__.get("_convex_parts")
+    kept = problem.__dict__.setdefault("_convex_parts", {})
+    made: Callable[..., Any] | None = kept.get(free)
     if made is not None:
         return made
 
     def nothing(x: Any, y: Any) -> Any:
         return y[:0]
 
-    functions = problem.objective, problem.equality or nothing, problem.inequality or nothing
+    def costs_nothing(x: Any, y: Any) -> Any:
+        return jnp.zeros(())
+
+    cost = costs_nothing if free else problem.objective
+    functions = cost, problem.equality or nothing, problem.inequality or nothing
 
     def one(x: Any, y: Any, nu: Any, mu: Any) -> tuple[Any, ...]:
         def each(at: Any, sizes: Any) -> Any:
@@ -133,7 +140,7 @@ def _parts(problem: Problem) -> Callable[..., Any]:
         return lagrangian(y), 2.0 * eps * size(large), slope, unsure_slope, curvature, negative
 
     rows = jax.jit(jax.vmap(one))
-    problem.__dict__["_convex_parts"] = rows
+    kept[free] = rows
     return rows
 
 

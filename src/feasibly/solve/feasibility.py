@@ -13,6 +13,7 @@ import casadi
 import numpy as np
 
 from feasibly.problem.point import Point
+from feasibly.solve._attempt import AttemptEnd
 from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.model import NlpModel, complete
 from feasibly.solve.records import Array
@@ -31,6 +32,13 @@ class Feasibility:
 
     def search(self, x: Array, y: Array) -> SearchEnd:
         """Whether the least infeasible point near `y` is feasible or clearly is not, if it is found."""
+        return self.least_infeasible(x, y)[0]
+
+    def least_infeasible(self, x: Array, y: Array) -> tuple[SearchEnd, Point | None]:
+        """The same and that point, with multipliers of the constraints for a cost of nothing; `None` if not found.
+
+        Where the problem is convex these are what a proof that nothing is feasible is made of.
+        """
         relaxed, model, s = self._relaxed, self.model, self.settings
         n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
         y = np.clip(y, *model.bounds_at(x))
@@ -38,16 +46,30 @@ class Feasibility:
         rows = rows * model.scale[1:]
         equality, inequality = rows[:ne], rows[ne:]
         if not np.isfinite(rows).all():
-            return SearchEnd.UNKNOWN
+            return SearchEnd.UNKNOWN, None
         amounts = [np.maximum(equality, 0.0), np.maximum(-equality, 0.0), np.maximum(inequality, 0.0)]
         lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, s.elastic_multiplier)])
         multipliers, upper = np.full(ni, s.elastic_multiplier), np.zeros(len(relaxed.lower))
         start = Point.of(np.concatenate([y, *amounts]), np.zeros(ne), multipliers, lower, upper)
         end = self._interior.solve_from_afar(x, start, s.elastic_push)
         if not end.converged:
-            return SearchEnd.UNKNOWN
+            return SearchEnd.UNKNOWN, None
         total = end.iterate.y[len(model.free) :].sum()
-        return SearchEnd.INFEASIBLE if total - end.iterate.gap > s.infeasible_above else SearchEnd.FEASIBLE
+        infeasible = total - end.iterate.gap > s.infeasible_above
+        return SearchEnd.INFEASIBLE if infeasible else SearchEnd.FEASIBLE, self._own(x, end)
+
+    def _own(self, x: Array, end: AttemptEnd) -> Point:
+        """The end of an attempt as a point of the problem itself."""
+        n, ne, scale = len(self.model.lower), self.model.n_equalities, self.model.scale[1:]
+        found = self._interior.point(x, end.iterate)
+        duals = found.duals
+        return Point.of(
+            found.y[:n],
+            scale[:ne] * duals.equality,
+            scale[ne:] * duals.inequality,
+            duals.lower[:n],
+            duals.upper[:n],
+        )
 
 
 def relax(model: NlpModel, proximal_weight: float) -> NlpModel:
