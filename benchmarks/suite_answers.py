@@ -41,6 +41,9 @@ DERIVATIVES = 12
 """Rows whose derivatives are looked at."""
 WITHIN = 1e-4
 """Multipliers should be as near to the label's, relative to the largest."""
+ANOTHER = 1e-7
+"""Where an answer's cost and its label's are apart by a larger share, one of them is at another optimum, with multipliers
+of its own (on 179_goc__sad one answer in 160 is 6e-5 below its label, one 3e-6 above). Such rows are counted apart."""
 ROUNDED = 1e-9
 """IPOPT's constraints hold to 1e-10 or so, and its cost may be below the exact optimum by as small a share."""
 OUT = Path(__file__).parent / "results" / "suite-answers.json"
@@ -65,12 +68,13 @@ def multipliers(proxy: fb.Proxy, solved: fb.Dataset) -> dict[str, Any]:
     answer = proxy.predict(solved.x, "conditioned")
     alone = unique(proxy.problem, solved.x, solved.y)
     said = answer.unique_duals
-    fine = alone & answer.ok
+    elsewhere = np.abs(answer.objective - solved.objective) > ANOTHER * np.abs(solved.objective)
+    fine = alone & answer.ok & ~elsewhere
     off = apart(answer.duals, solved.duals)[fine]
     return {
         "ok": int(answer.ok.sum()), "unique": int(fine.sum()), "multipliers": quantiles(off),
         "multipliers_within": float(np.mean(off < WITHIN)) if fine.any() else None,
-        "said_unique": int((said & answer.ok).sum()),
+        "said_unique": int((said & answer.ok).sum()), "another_optimum": int((elsewhere & answer.ok).sum()),
     }  # fmt: skip
 
 
@@ -98,7 +102,7 @@ def proofs(proxy: fb.Proxy, rows: Rows) -> dict[str, Any]:
 # ---- the page ----------------------------------------------------------------------------------------
 
 COLUMNS = (
-    "case", "within", "OK", "unique", "multipliers off", "derivatives", "median, worst", "a derivative",
+    "case", "within", "OK", "another optimum", "unique", "multipliers off", "derivatives", "median, worst", "a derivative",
     "a solve, IPOPT",
     "bounds above the cost", "proven gap", "`conditioned`, with a proof", "commit",
 )  # fmt: skip
@@ -109,7 +113,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Multipliers, derivatives and bounds on every grid", "",
         "Made by `benchmarks/suite_answers.py`, which says how. Multipliers: the largest deviation from the label's, "
-        "relative to the largest, in rows where they are unique. Derivatives: how many rows have one that exact "
+        "relative to the largest, in rows where they are unique; answers at another optimum than their label's, by cost, "
+        "are counted and left out. Derivatives: how many rows have one that exact "
         "differences agree on; median and worst deviation of these. Bounds above IPOPT's cost would be wrong. Gaps in "
         "per cent, median and largest. Times in milliseconds of processor time, a row. Bold: multipliers off by more "
         "than 1e-4, a derivative by more than 1e-5 or dearer than a tenth of our own solve, a proof dearer than two "
@@ -124,7 +129,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
     off, moves = row["multipliers"], row["derivatives"]
     ratio = row["derivative_ms"] / row["solve_ms"]
     cells = [
-        row["case"][4:], f"{row['range']:.0%}", f"{row['ok']} of {row['rows']}", str(row["unique"]),
+        row["case"][4:], f"{row['range']:.0%}", f"{row['ok']} of {row['rows']}",
+        str(row.get("another_optimum", "")), str(row["unique"]),
         _bold(f"{off['100']:.0e}", off["100"] > WITHIN) if off else "-",
         f"{row['derivative_rows_determined']} of {row['derivative_rows']}",
         _bold(f"{moves['50']:.0e}, {moves['100']:.0e}", moves["100"] > 1e-5) if moves else "-",
