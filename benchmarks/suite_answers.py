@@ -42,8 +42,9 @@ DERIVATIVES = 12
 WITHIN = 1e-4
 """Multipliers should be as near to the label's, relative to the largest."""
 ANOTHER = 1e-7
-"""Where an answer's cost and its label's are apart by a larger share, one of them is at another optimum, with multipliers
-of its own (on 179_goc__sad one answer in 160 is 6e-5 below its label, one 3e-6 above). Such rows are counted apart."""
+"""Where an answer's cost and its label's are apart by a larger share, one of them is at another optimum, with
+multipliers of its own (on 179_goc__sad one answer in 160 is 6e-5 below its label, one 3e-6 above). Such rows are
+counted apart."""
 ROUNDED = 1e-9
 """IPOPT's constraints hold to 1e-10 or so, and its cost may be below the exact optimum by as small a share."""
 OUT = Path(__file__).parent / "results" / "suite-answers.json"
@@ -102,8 +103,8 @@ def proofs(proxy: fb.Proxy, rows: Rows) -> dict[str, Any]:
 # ---- the page ----------------------------------------------------------------------------------------
 
 COLUMNS = (
-    "case", "within", "OK", "another optimum", "unique", "multipliers off", "derivatives", "median, worst", "a derivative",
-    "a solve, IPOPT",
+    "case", "within", "OK", "another optimum", "unique", "multipliers off", "derivatives",
+    "median, worst", "a derivative", "a solve, IPOPT",
     "bounds above the cost", "proven gap", "`conditioned`, with a proof", "commit",
 )  # fmt: skip
 
@@ -113,9 +114,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Multipliers, derivatives and bounds on every grid", "",
         "Made by `benchmarks/suite_answers.py`, which says how. Multipliers: the largest deviation from the label's, "
-        "relative to the largest, in rows where they are unique; answers at another optimum than their label's, by cost, "
-        "are counted and left out. Derivatives: how many rows have one that exact "
-        "differences agree on; median and worst deviation of these. Bounds above IPOPT's cost would be wrong. Gaps in "
+        "relative to the largest, in rows where they are unique; answers at another optimum than their label's, by "
+        "cost, are counted and left out. Derivatives: how many rows have one that exact differences agree on; median and worst deviation of these. Bounds above IPOPT's cost would be wrong. Gaps in "
         "per cent, median and largest. Times in milliseconds of processor time, a row. Bold: multipliers off by more "
         "than 1e-4, a derivative by more than 1e-5 or dearer than a tenth of our own solve, a proof dearer than two "
         "answers' time more.", "",
