@@ -115,10 +115,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         "# Multipliers, derivatives and bounds on every grid", "",
         "Made by `benchmarks/suite_answers.py`, which says how. Multipliers: the largest deviation from the label's, "
         "relative to the largest, in rows where they are unique; answers at another optimum than their label's, by "
-        "cost, are counted and left out. Derivatives: how many rows have one that exact differences agree on; median and worst deviation of these. Bounds above IPOPT's cost would be wrong. Gaps in "
-        "per cent, median and largest. Times in milliseconds of processor time, a row. Bold: multipliers off by more "
-        "than 1e-4, a derivative by more than 1e-5 or dearer than a tenth of our own solve, a proof dearer than two "
-        "answers' time more.", "",
+        "cost, are counted and left out. Derivatives: how many rows have one that exact differences agree on; median "
+        "and worst deviation of these. Bounds above IPOPT's cost would be wrong. Gaps in per cent, median and largest. "
+        "Times in milliseconds of processor time, a row. Bold: multipliers off by more than 1e-4, a derivative by more "
+        "than 1e-5 or dearer than a tenth of our own solve, a proof dearer than two answers' time more.", "",
         "| " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * (len(COLUMNS) - 1),
     ]  # fmt: skip
     lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
