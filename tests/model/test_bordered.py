@@ -1,10 +1,13 @@
 """Changes of low rank to the matrix of the complementarity problem, against the changed matrix itself."""
 
+import jax
 import numpy as np
 import pytest
 
 from feasibly.model.complementarity import border, pivot, solve
 from feasibly.precision import double
+
+compiled = jax.jit(solve, static_argnums=(4, 5))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -22,10 +25,10 @@ def test_a_bordered_problem_is_that_of_the_changed_matrix(seed):
     q = random.standard_normal((size, entries + 1))
     nothing, active = np.zeros_like(q), np.tile(base[:, None], (1, entries + 1))
     with double():
-        lam, _, settled = solve(usual, q, nothing, active, size, (40, 40), made)
+        lam, _, settled = compiled(usual, q, nothing, active, size, (40, 40), made)
         for entry in range(entries + 1):
             low = 0.0 if not entry else along[entry - 1] @ middle[entry - 1] @ along[entry - 1].T
-            one, _, ok = solve(
+            one, _, ok = compiled(
                 pivot(matrix - low, base), q[:, [entry]], nothing[:, :1], active[:, :1], size, (40, 40)
             )
             assert settled[entry]

@@ -1,5 +1,6 @@
 """Batched complementarity problems against SciPy's non-negative least squares."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,10 +22,13 @@ def reference(matrix, q):
     )
 
 
+compiled = jax.jit(solve, static_argnums=(4, 5))
+
+
 def run(matrix, base, q, max_changes):
     with double():
         size, rows = q.shape
-        found = solve(
+        found = compiled(
             pivot(matrix, base),
             jnp.asarray(q),
             jnp.zeros((size, rows)),
@@ -35,7 +39,7 @@ def run(matrix, base, q, max_changes):
     return [np.asarray(part) for part in found]
 
 
-@given(st.integers(0, 10_000), st.integers(2, 12), st.floats(0.0, 1.0))
+@given(st.integers(0, 10_000), st.sampled_from([2, 3, 7, 12]), st.floats(0.0, 1.0))
 @settings(max_examples=25, deadline=None)
 def test_agrees_with_nonnegative_least_squares(seed, size, share):
     random = np.random.default_rng(seed)

@@ -8,6 +8,8 @@ from feasibly.model.complementarity import pivot, solve
 from feasibly.model.complementarity_wide import solve_wide
 from feasibly.precision import double
 
+wide, one_by_one = (jax.jit(method, static_argnums=(4, 5)) for method in (solve_wide, solve))
+
 
 def problems(size, rows, seed=0):
     rng = np.random.default_rng(seed)
@@ -25,12 +27,9 @@ def test_multipliers_are_those_of_the_usual_way_and_solve_the_problem(size, max_
         pivoted = pivot(matrix, base)
         nothing, active = np.zeros_like(q), np.repeat(base[:, None], q.shape[1], axis=1)
         lam, sets, settled = (
-            np.asarray(part)
-            for part in jax.jit(solve_wide, static_argnums=4)(
-                pivoted, q, nothing, active, max_changes, (40, 40)
-            )
+            np.asarray(part) for part in wide(pivoted, q, nothing, active, max_changes, (40, 40))
         )
-        usual = np.asarray(solve(pivoted, q, nothing, active, max_changes, (40, 40))[0])
+        usual = np.asarray(one_by_one(pivoted, q, nothing, active, max_changes, (40, 40))[0])
     assert settled.mean() > 0.95
     assert np.allclose(lam[:, settled], usual[:, settled], atol=1e-8)
     slack = matrix @ lam - q
@@ -44,9 +43,9 @@ def test_a_set_that_is_right_is_kept_without_a_round():
     with double():
         pivoted = pivot(matrix, base)
         guess = np.repeat(base[:, None], q.shape[1], axis=1)
-        found = solve_wide(pivoted, q, np.zeros_like(q), guess, 12, (40, 40))
-        again = solve_wide(pivoted, q, np.zeros_like(q), found[1], 12, (0, 0))
-        blind = solve_wide(pivoted, q, np.zeros_like(q), guess, 12, (0, 0))
+        found = wide(pivoted, q, np.zeros_like(q), guess, 12, (40, 40))
+        again = wide(pivoted, q, np.zeros_like(q), found[1], 12, (0, 0))
+        blind = wide(pivoted, q, np.zeros_like(q), guess, 12, (0, 0))
     assert np.asarray(again[2])[np.asarray(found[2])].all()
     assert np.allclose(again[0], found[0], atol=1e-9)
     assert not np.asarray(blind[2]).all()
@@ -57,7 +56,7 @@ def test_rows_with_more_differences_than_there_is_room_for_are_not_said_to_have_
     with double():
         pivoted = pivot(matrix, base)
         guess = np.repeat(base[:, None], q.shape[1], axis=1)
-        _, sets, settled = solve_wide(pivoted, q, np.zeros_like(q), guess, 2, (40, 40))
+        _, sets, settled = wide(pivoted, q, np.zeros_like(q), guess, 2, (40, 40))
         most = np.sum(np.asarray(sets) != base[:, None], axis=0)[np.asarray(settled)]
     assert 0 < len(most) < 100
     assert most.max() <= 2
