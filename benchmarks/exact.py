@@ -159,6 +159,8 @@ class Differences:
     why: str = ""
     y: Array | None = None
     """The optimum they are taken at."""
+    equality: Array | None = None
+    """Its multipliers of equalities."""
     spread: float = np.inf
     """By how much they change, relative to the largest, with a shorter step and with less on the matrix's diagonal."""
 
@@ -187,15 +189,17 @@ def differences(
     if any(isinstance(moves, str) for moves in found):
         return Differences(None, next(moves for moves in found if isinstance(moves, str)))
     first, *others = (moves for moves, _ in found)
-    y = exact.model.lower.copy()
-    y[exact.free] = found[0][1]
-    return Differences(first, "", y, max(size(other - first) for other in others) / max(size(first), 1e-300))
+    model, at = exact.model, found[0][1]
+    y = model.lower.copy()
+    y[exact.free] = at.y
+    spread = max(size(other - first) for other in others) / max(size(first), 1e-300)
+    return Differences(first, "", y, at.nu * model.equality_scale / model.objective_scale, spread)
 
 
 def _central(
     exact: Exact, x: Array, near: Optimum, along: Array, step: float, regular: float
-) -> tuple[Array, Array] | str:
-    """Differences and the free outputs that they are taken at, or why there are none."""
+) -> tuple[Array, Optimum] | str:
+    """Differences and the optimum that they are taken at, or why there are none."""
     exact.regular = regular
     here = exact.at(x, near)
     if here is None:
@@ -212,4 +216,4 @@ def _central(
         columns.append((ends[0] - ends[1]) / (2.0 * step))
     moved = np.zeros((len(exact.model.lower), along.shape[1]))
     moved[exact.free] = np.stack(columns, axis=1)
-    return moved, here.y
+    return moved, here

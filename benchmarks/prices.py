@@ -6,7 +6,8 @@ The largest deviation of any multiplier in a row, relative to the row's largest 
 (constraints that bind do not depend on each other); how many rows are not, and how many of those deviate. Derivatives
 along two random directions of the input beside central differences of optima that are exact to rounding (exact.py),
 where these are determined: where no constraint begins or ceases to press on the way, where another step, or another
-number on a diagonal, gives the same differences to five digits, and where the answer is at the same optimum.
+number on a diagonal, gives the same differences to five digits, and where the answer is at the same optimum. There,
+multipliers of balances are held against those of the exact optimum, too, which IPOPT's active set leads to.
 """
 
 from __future__ import annotations
@@ -89,17 +90,24 @@ def derivatives(proxy: fb.Proxy, solved: fb.Dataset, count: int) -> dict[str, An
     answering = min(timed(lambda: proxy.predict(every, "polished").duals)[1] for _ in range(3))
     seconds = min(timed(lambda: proxy.sensitivity(every, along[:, :1]))[1] for _ in range(3))
     found, solver = proxy.sensitivity(x, along), Solver.build(problem)
-    alone = Solver.build(problem, SolverOptions(warm="none"))
-    solving, ipopt = (1e3 * timed(lambda by=by: [by.solve(row) for row in x])[1] for by in (solver, alone))
+    cold = Solver.build(problem, SolverOptions(warm="none"))
+    solving, ipopt = (1e3 * timed(lambda by=by: [by.solve(row) for row in x])[1] for by in (solver, cold))
     exact = Exact(solver.model)
 
     def size(moves: np.ndarray) -> float:
         return float(largest(problem, moves[None])[0])
 
     each = [differences(exact, row, solver.nominal.y, along, size) for row in x]
-    answers = proxy.predict(x, "polished").y
+    answers, beside = proxy.predict(x, "polished"), []
+    alone = unique(problem, x, answers.y)
     for k, one in enumerate(each):
-        if one.moves is not None and largest(problem, (answers[k] - one.y)[None, :, None])[0] > SAME_OPTIMUM:
+        if one.moves is None:
+            continue
+        if largest(problem, (answers.y[k] - one.y)[None, :, None])[0] <= SAME_OPTIMUM:
+            if alone[k]:
+                off = np.abs(answers.duals.equality[k] - one.equality).max() / np.abs(one.equality).max()
+                beside.append(off)
+        else:
             each[k] = replace(one, moves=None, why="two optima")
     known = [k for k, one in enumerate(each) if one.moves is not None and one.determined]
     off = np.array([size(found[k] - each[k].moves) / size(each[k].moves) for k in known])
@@ -107,6 +115,7 @@ def derivatives(proxy: fb.Proxy, solved: fb.Dataset, count: int) -> dict[str, An
     return {
         "derivative_rows": len(x), "derivative_rows_determined": len(known), "derivative_rows_others": dict(why),
         "derivatives": quantiles(off), "derivatives_within_1e-5": float(np.mean(off < 1e-5)) if known else None,
+        "prices_beside_ipopt": quantiles(np.array(beside)), "prices_beside_ipopt_rows": len(beside),
         "derivative_ms": 1e3 * (seconds - answering) / len(every), "solve_ms": solving / len(x),
         "ipopt_ms": ipopt / len(x),
     }  # fmt: skip

@@ -103,8 +103,8 @@ def proofs(proxy: fb.Proxy, rows: Rows) -> dict[str, Any]:
 # ---- the page ----------------------------------------------------------------------------------------
 
 COLUMNS = (
-    "case", "within", "OK", "another optimum", "unique", "multipliers off", "derivatives",
-    "median, worst", "a derivative", "a solve, IPOPT",
+    "case", "within", "OK", "another optimum", "unique", "multipliers off", "prices beside IPOPT's",
+    "derivatives", "median, worst", "a derivative", "a solve, IPOPT",
     "bounds above the cost", "proven gap", "`conditioned`, with a proof", "commit",
 )  # fmt: skip
 
@@ -115,10 +115,12 @@ def page(rows: list[dict[str, Any]]) -> str:
         "# Multipliers, derivatives and bounds on every grid", "",
         "Made by `benchmarks/suite_answers.py`, which says how. Multipliers: the largest deviation from the label's, "
         "relative to the largest, in rows where they are unique; answers at another optimum than their label's, by "
-        "cost, are counted and left out. Derivatives: how many rows have one that exact differences agree on; median "
-        "and worst deviation of these. Bounds above IPOPT's cost would be wrong. Gaps in per cent, median and largest. "
-        "Times in milliseconds of processor time, a row. Bold: multipliers off by more than 1e-4, a derivative by more "
-        "than 1e-5 or dearer than a tenth of our own solve, a proof dearer than two answers' time more.", "",
+        "cost, are counted and left out. Prices beside IPOPT's: multipliers of balances, the same against those of the "
+        "optimum that IPOPT's active set leads to, in so many rows. Derivatives: how many rows have one that exact "
+        "differences agree on; median and worst deviation of these. Bounds above IPOPT's cost would be wrong. Gaps in "
+        "per cent, median and largest. Times in milliseconds of processor time, a row. Bold: multipliers off by more "
+        "than 1e-4, a derivative by more than 1e-5 or dearer than a tenth of our own solve, a proof dearer than two "
+        "answers' time more.", "",
         "| " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * (len(COLUMNS) - 1),
     ]  # fmt: skip
     lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
@@ -132,7 +134,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["case"][4:], f"{row['range']:.0%}", f"{row['ok']} of {row['rows']}",
         str(row.get("another_optimum", "")), str(row["unique"]),
         _bold(f"{off['100']:.0e}", off["100"] > WITHIN) if off else "-",
-        f"{row['derivative_rows_determined']} of {row['derivative_rows']}",
+        _beside(row), f"{row['derivative_rows_determined']} of {row['derivative_rows']}",
         _bold(f"{moves['50']:.0e}, {moves['100']:.0e}", moves["100"] > 1e-5) if moves else "-",
         _bold(f"{row['derivative_ms']:.2f}", ratio > 0.1), f"{row['solve_ms']:.1f}, {row['ipopt_ms']:.0f}",
     ]  # fmt: skip
@@ -143,6 +145,14 @@ def _cells(row: dict[str, Any]) -> list[str]:
         *cells, f"{row['above_the_cost']} of {row['bounds']}", f"{gap['50']:.2g}, {gap['100']:.2g}",
         f"{row['conditioned_ms']:.3f}, " + _bold(f"{row['with_proof_ms']:.3f}", times > 3.0), row["commit"][:7],
     ]  # fmt: skip
+
+
+def _beside(row: dict[str, Any]) -> str:
+    """How far prices are from those of IPOPT's optimum, at worst, and in how many rows that was looked at."""
+    if not row.get("prices_beside_ipopt"):
+        return "-"
+    worst = row["prices_beside_ipopt"]["100"]
+    return _bold(f"{worst:.0e}", worst > WITHIN) + f" ({row['prices_beside_ipopt_rows']})"
 
 
 def _bold(text: str, broken: bool) -> str:
