@@ -16,12 +16,12 @@ import feasibly as fb
 from feasibly import proof
 from feasibly._codec import pack
 from feasibly.bound.cone import Cone, Instance, Multipliers, _cheapest, lower_bound
-from feasibly.bound.lagrange import convex_bound
-from feasibly.bound.relaxation import relaxation, to_multipliers
+from feasibly.bound.lagrange import convex_bound, proves_infeasible
+from feasibly.bound.relaxation import loose_rows, relaxation, to_multipliers
 from feasibly.precision import double
 from feasibly.problem.errors import ProofWarning
 from feasibly.problem.families import grid_of
-from feasibly.problem.point import Duals
+from feasibly.problem.point import Duals, Point
 from feasibly.solve.nlp import Solver
 from tests.conic import relax
 from tests.grids import GRID3
@@ -98,9 +98,11 @@ def test_a_report_tells_what_is_proven_from_what_is_promised(tmp_path):
     assert "How far each of 10 answers by conditioned can be above the optimum at most" in text
 
 
+@pytest.mark.parametrize("loose", ["all", "none", "others", "alone"])
 @pytest.mark.parametrize("ends", [[1, 2], [2, 1]])
-def test_an_angle_limit_that_parallel_branches_share_counts_once(tmp_path, ends):
-    """Whichever way round the second one is written, the bound from the relaxation's own multipliers loses nothing."""
+def test_an_angle_limit_that_parallel_branches_share_counts_once(tmp_path, ends, loose):
+    """Whichever way round the second one is written, and whether its pair may leave its cone or not, the bound from the
+    relaxation's own multipliers loses nothing."""
     lines = GRID3.branch.copy()
     lines[:, [11, 12]] = -30.0, 30.0
     k = int(np.flatnonzero((lines[:, 0] == 1) & (lines[:, 1] == 2))[0])
@@ -111,15 +113,33 @@ def test_an_angle_limit_that_parallel_branches_share_counts_once(tmp_path, ends)
     problem = fb.load_problem(tables.write(tmp_path / "grid.m"))
     grid, x = grid_of(problem), problem.nominal[None]
     cone = Cone.of(grid)
-    relaxed = relaxation(cone, problem=problem)
+    pairs = np.arange(cone.n_pairs)
+    limited = cone.end_pair[k]
+    free = {"all": pairs, "none": pairs[:0], "others": np.delete(pairs, limited), "alone": pairs[[limited]]}[
+        loose
+    ]
+    relaxed = relaxation(cone, loose=free, problem=problem)
     solved = Solver.build(relaxed).solve(x[0])
     with double():
-        m = to_multipliers(cone, relaxed, x, solved.point.take(None), np.arange(cone.n_pairs))
+        m = to_multipliers(cone, relaxed, x, solved.point.take(None), free)
         assert np.abs(m.angle).max() > 1.0  # the limit presses
         at = Instance.of(grid, problem.inputs, jnp.asarray(x.T))
         found = float(lower_bound(cone, Multipliers(*map(jnp.asarray, m)), at)[0])
     exact = relax(grid, x[0, : grid.n_loads], x[0, grid.n_loads :]).value
     assert found == pytest.approx(exact, rel=1e-5)
+
+
+def test_some_inequalities_of_the_relaxation_are_those_of_all():
+    problem = make("grid6")
+    cone = Cone.of(grid_of(problem))
+    loose = np.arange(1, cone.n_pairs, 2)
+    relaxed = relaxation(cone, loose=loose, problem=problem)
+    random = np.random.Generator(np.random.Philox(key=3))
+    y = relaxed.start + 0.2 * random.standard_normal(relaxed.n_outputs)
+    with double():
+        every = np.asarray(relaxed.inequality(problem.nominal, y))
+        for rows in (loose_rows(cone, loose), np.flatnonzero(random.random(len(every)) < 0.4)):
+            np.testing.assert_allclose(relaxed.only(rows)(problem.nominal, y), every[rows], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["grid6"])
@@ -282,7 +302,43 @@ def test_a_convex_problem_without_an_answer_is_proven_so(bent):
     for size in (1e-3, 1.0, 1e3):
         parts = (problem.n_equalities, problem.n_inequalities, 2, 2)
         duals = Duals(*(size * random.standard_normal((7, count)) for count in parts))
-        assert (convex_bound(problem, x[:7], found.y[:7], duals, free=True) <= 0.0).all()
+        assert not proves_infeasible(problem, x[:7], Point(found.y[:7], duals)).any()
+
+
+def test_wide_bounds_do_not_hide_that_nothing_is_feasible():
+    """A slope of 1e-5, which the search for a feasible point leaves, times a thousand is more than what is lacking."""
+    problem = fb.Problem(
+        lambda x, y: jnp.sum(y**2) / 1e3,
+        np.zeros(2),
+        np.full(2, 1000.0),
+        equality=lambda x, y: jnp.stack([y[0] + y[1] - 1400.0, y[0] + y[1] - 1400.0 - x[0]]),
+        box=([0.0], [0.2]),
+    )
+    solver = Solver.build(problem)
+    for lacking in (0.01, 0.2):
+        x = np.array([lacking])
+        point = solver.feasibility.least_infeasible(x, solver.model.start)
+        assert proves_infeasible(problem, x[None], point.take(None)).all()
+    feasible = solver.feasibility.least_infeasible(np.zeros(1), solver.model.start)
+    assert not proves_infeasible(problem, np.zeros((1, 1)), feasible.take(None)).any()
+
+
+def test_a_row_that_bends_down_and_has_no_answer_spoils_no_other():
+    problem = fb.Problem(
+        lambda x, y: y[0] ** 2,
+        [-1.0],
+        [1.0],
+        inequality=lambda x, y: jnp.stack([x[0] * y[0] ** 2 - x[1]]),
+        box=([-1.0, -2.0], [1.0, 2.0]),
+    )
+    x = np.array([[1.0, 0.5], [-1.0, -2.0]])
+    duals = Duals(*(np.ones((2, count)) for count in (0, 1, 1, 1)))
+    found = proves_infeasible(problem, x, Point(np.zeros((2, 1)), duals))
+    assert not found.any()
+    assert not proves_infeasible(problem, x[1:], Point(np.zeros((1, 1)), duals.take(np.array([1])))).any()
+    both = convex_bound(problem, x, np.zeros((2, 1)), duals)
+    assert np.isfinite(both[0])
+    assert np.isnan(both[1])
 
 
 def test_what_has_no_bound_says_so():

@@ -258,7 +258,7 @@ def _prover(folder: Path, proxy: Proxy, loose: Any, form: Any) -> Prover | None:
         if len(loose) and form != RELAXATION:
             warnings.warn(
                 f"{folder.parent}: opened without what makes its proofs, which was learnt by another version of the "
-                "method; the next proof learns it anew",
+                "method; the next proof learns it anew, and saving the model then keeps it",
                 ProofWarning,
                 stacklevel=4,
             )

@@ -24,7 +24,7 @@ from feasibly.answer.record import Answer, AnswerOutcome, Remark
 from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.arrays import padded
 from feasibly.bound.cone import Cone, Instance, Multipliers, lower_bound
-from feasibly.bound.lagrange import convex_bound
+from feasibly.bound.lagrange import convex_bound, proves_infeasible
 from feasibly.bound.relaxation import leaving, loose_rows, relaxation, to_multipliers
 from feasibly.data.dataset import Dataset
 from feasibly.data.label import label
@@ -94,16 +94,17 @@ class Prover:
 
         found = np.zeros(0, dtype=np.int64)
         count = min(TRIAL, labels)
-        for _ in range(ROUNDS):
+        for left in reversed(range(ROUNDS)):
             loose = found
             cone, relaxed = Prover.problem(proxy, loose)
             x = sample(proxy.problem, count, seed=_SEED + seed)
             x = np.delete(x, list(proxy.problem.refused(x)), axis=0)
             data = label(relaxed, x, jobs=1)
             found = np.union1d(loose, _leaving(cone, data, loose))
-            if len(found) == len(loose):
-                if count == labels:
-                    break
+            settled = len(found) == len(loose)
+            if settled and count == labels:
+                break
+            if settled or left == 1:
                 count = labels
         if data.n_labels < 2:
             raise FeasiblyError(
@@ -200,14 +201,15 @@ class Prover:
 
     def lacking(self, x: Array) -> float:
         """Power, per unit, that is provably short or too much for one input: above zero it has no feasible dispatch."""
-        if self._shedding is None:
-            from feasibly.solve.nlp import Solver
+        with self._lock:
+            if self._shedding is None:
+                from feasibly.solve.nlp import Solver
 
-            relaxed = self.relaxed.problem
-            problem = relaxation(self.cone, relaxed.box(), self.loose, problem=relaxed, shedding=True)
-            self._shedding = problem, Solver.build(problem)
-        problem, solver = self._shedding
-        s = solver.solve(x)
+                relaxed = self.relaxed.problem
+                problem = relaxation(self.cone, relaxed.box(), self.loose, problem=relaxed, shedding=True)
+                self._shedding = problem, Solver.build(problem)
+            problem, solver = self._shedding
+            s = solver.solve(x)
         if not s.outcome.ok:
             return 0.0
         m = to_multipliers(self.cone, problem, x[None], s.point.take(None), self.loose)
@@ -334,10 +336,7 @@ def _has_none(proxy: Proxy, x: Array) -> bool:
     Any multipliers prove it for which the Lagrangian of no cost at all is above zero throughout the row's bounds.
     """
     found = proxy.ladder.driver.rowwise.least_infeasible(x)
-    if found is None:
-        return False
-    row = found.take(None)
-    return bool(convex_bound(proxy.problem, x[None], row.y, row.duals, free=True)[0] > 0.0)
+    return found is not None and bool(proves_infeasible(proxy.problem, x[None], found.take(None))[0])
 
 
 def _with(answer: Answer, lower: Array, infeasible: Mapping[int, str], began: float) -> Answer:

@@ -244,7 +244,7 @@ class RowSolver:
         if not self.available:
             return None
         with self._lock:
-            return self.solver.feasibility.least_infeasible(x, self.problem.start)[1]
+            return self.solver.feasibility.least_infeasible(x, self.problem.start)
 
     def sensitivity(self, x: Array, point: Point, directions: Array | None) -> Array:
         """How solved rows move along `directions` (all inputs without): `(rows, n_outputs, k)`.

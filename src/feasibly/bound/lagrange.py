@@ -14,6 +14,7 @@ terms that they are sums of.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -26,7 +27,7 @@ from feasibly.bound.polynomial import NoPolynomialError, follow
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
-from feasibly.problem.point import Duals
+from feasibly.problem.point import Duals, Point
 
 Array = NDArray[np.float64]
 
@@ -34,17 +35,68 @@ LARGEST = 400
 """Outputs above which second derivatives are not worth making."""
 NEGATIVE = 1e-9
 """Curvature below minus so much of the largest second derivative is negative, and not rounding."""
+PRESSING = 1e-6
+"""An inequality with a larger multiplier, of a cost of one for each violation, is there to be changed."""
 EPS = float(np.finfo(np.float64).eps)
 
 
-def convex_bound(problem: Problem, x: Array, y: Array, duals: Duals, *, free: bool = False) -> Array:
+def convex_bound(problem: Problem, x: Array, y: Array, duals: Duals) -> Array:
     """A lower bound on the cost of every feasible answer, by row; NaN where the problem is not convex at a row's input.
-
-    With `free` every answer costs nothing: where the bound is above zero then, none is feasible.
 
     Raises:
         FeasiblyError: the problem is not recognised as convex, at no row's input.
     """
+    lower, negative = _bounds(problem, x, y, duals, free=False)
+    if len(negative) and negative.all():
+        raise FeasiblyError(_sentence(problem, "second derivatives are negative in some direction"))
+    return lower
+
+
+def proves_infeasible(problem: Problem, x: Array, point: Point) -> NDArray[np.bool_]:
+    """Whether these multipliers prove, row by row, that no answer is feasible.
+
+    They do where a Lagrangian in which every answer costs nothing is above zero throughout the row's bounds. Its slope
+    is to be zero along outputs that no bound holds, or wide bounds lose everything: the multipliers are changed as
+    little as that takes.
+    """
+    ways = point.duals, _straightened(problem, x, point)
+    found = [_bounds(problem, x, point.y, duals, free=True)[0] > 0.0 for duals in ways]
+    return np.asarray(found[0] | found[1])
+
+
+def _straightened(problem: Problem, x: Array, point: Point) -> Duals:
+    """The multipliers, changed by least squares until no output between its bounds has a slope."""
+    y, duals = point.y, point.duals
+    low, high = problem.bounds(x)
+    between = (duals.lower <= y - low) & (duals.upper <= high - y) & (low < high)
+    nu, mu = duals.equality.copy(), np.maximum(duals.inequality, 0.0)
+    with double():
+        normals = [np.asarray(part) for part in _normals(problem)(x, y)]
+    for row in range(len(x)):
+        pressing = mu[row] > PRESSING
+        normal = np.concatenate([normals[0][row], normals[1][row][pressing]])[:, between[row]]
+        rest = nu[row] @ normals[0][row] + mu[row] @ normals[1][row]
+        change = -np.linalg.lstsq(normal.T, rest[between[row]], rcond=None)[0]
+        nu[row] += change[: len(nu[row])]
+        mu[row, pressing] = np.maximum(mu[row, pressing] + change[len(nu[row]) :], 0.0)
+    return replace(duals, equality=nu, inequality=mu)
+
+
+def _normals(problem: Problem) -> Callable[..., Any]:
+    """Jacobians of equalities and inequalities, for rows."""
+
+    def one(x: Any, y: Any) -> tuple[Any, ...]:
+        functions = problem.equality, problem.inequality
+        nothing = jnp.zeros((0, len(y)))
+        return tuple(nothing if f is None else jax.jacfwd(lambda at, f=f: f(x, at))(y) for f in functions)
+
+    return jax.vmap(one)
+
+
+def _bounds(
+    problem: Problem, x: Array, y: Array, duals: Duals, *, free: bool
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Lower bounds by row, of nothing where answers are `free`, and which of the rows with multipliers bend down."""
     if problem.n_outputs > LARGEST:
         raise FeasiblyError(_sentence(problem, f"above {LARGEST} outputs convexity is not looked for"))
     run = _parts(problem, free)
@@ -56,8 +108,6 @@ def convex_bound(problem: Problem, x: Array, y: Array, duals: Duals, *, free: bo
     except NoPolynomialError as odd:
         raise FeasiblyError(_sentence(problem, str(odd))) from None
     value, unsure, slope, unsure_slope, curvature, negative = found
-    if len(known) and negative.all():
-        raise FeasiblyError(_sentence(problem, "second derivatives are negative in some direction"))
     low, high = (bound - rows[1] for bound in problem.bounds(x[known]))
     # Of the differences, too, rounding may have taken something: the box is as much wider.
     wider = 2.0 * EPS * np.abs(rows[1])
@@ -71,7 +121,7 @@ def convex_bound(problem: Problem, x: Array, y: Array, duals: Duals, *, free: bo
     summed = np.abs(value) + np.abs(np.where(np.isfinite(parts), parts, 0.0)).sum(axis=1)
     lower = np.full(len(x), np.nan)
     lower[known] = np.where(negative, np.nan, total - unsure - (problem.n_outputs + 8) * EPS * summed)
-    return lower
+    return lower, negative
 
 
 def _least(slope: Array, curvature: Array, low: Array, high: Array) -> Array:

@@ -27,7 +27,7 @@ NEARLY = 1e-3
 
 FORM = 2
 """How pairs that leave their cones are written, saved with what learnt from it: an angle and a share in the first form,
-a vector in this one."""
+a vector in this one. `BEYOND` and `WITHIN` belong to it."""
 
 WIDEST = np.pi / 2 - 0.05
 """Where a pair has no usable limit on its angle, the search for multipliers stays within this."""
@@ -321,8 +321,10 @@ def leaving(
         linear = coefficients(cone, Multipliers(*(jnp.asarray(part) for part in m)), on)
         turn = y[:, problem.blocks["angle"]].T
         along = np.asarray(linear.c)[firm] * np.cos(turn) + np.asarray(linear.s)[firm] * np.sin(turn)
+        ends = jnp.concatenate([on, on])
+        there = np.asarray(jnp.zeros((cone.n_pairs, len(y))).at[cone.end_pair].max(ends))[firm] > 0.0
     scale = float(np.max(np.abs(m.active), initial=0.0))
-    return firm[(along > -NEARLY * scale).any(axis=1)]
+    return firm[(there & (along > -NEARLY * scale)).any(axis=1)]
 
 
 def _middle(low: Array, high: Array) -> Array:

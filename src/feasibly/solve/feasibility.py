@@ -32,34 +32,21 @@ class Feasibility:
 
     def search(self, x: Array, y: Array) -> SearchEnd:
         """Whether the least infeasible point near `y` is feasible or clearly is not, if it is found."""
-        return self.least_infeasible(x, y)[0]
+        end = self._run(x, y)
+        if end is None:
+            return SearchEnd.UNKNOWN
+        total = end.iterate.y[len(self.model.free) :].sum()
+        infeasible = total - end.iterate.gap > self.settings.infeasible_above
+        return SearchEnd.INFEASIBLE if infeasible else SearchEnd.FEASIBLE
 
-    def least_infeasible(self, x: Array, y: Array) -> tuple[SearchEnd, Point | None]:
-        """The same and that point, with multipliers of the constraints for a cost of nothing; `None` if not found.
+    def least_infeasible(self, x: Array, y: Array) -> Point | None:
+        """That point, with multipliers of the constraints for a cost of nothing; `None` if it is not found.
 
         Where the problem is convex these are what a proof that nothing is feasible is made of.
         """
-        relaxed, model, s = self._relaxed, self.model, self.settings
-        n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
-        y = np.clip(y, *model.bounds_at(x))
-        _, rows = (np.asarray(part).ravel() for part in model.nlp(y, x))
-        rows = rows * model.scale[1:]
-        equality, inequality = rows[:ne], rows[ne:]
-        if not np.isfinite(rows).all():
-            return SearchEnd.UNKNOWN, None
-        amounts = [np.maximum(equality, 0.0), np.maximum(-equality, 0.0), np.maximum(inequality, 0.0)]
-        lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, s.elastic_multiplier)])
-        multipliers, upper = np.full(ni, s.elastic_multiplier), np.zeros(len(relaxed.lower))
-        start = Point.of(np.concatenate([y, *amounts]), np.zeros(ne), multipliers, lower, upper)
-        end = self._interior.solve_from_afar(x, start, s.elastic_push)
-        if not end.converged:
-            return SearchEnd.UNKNOWN, None
-        total = end.iterate.y[len(model.free) :].sum()
-        infeasible = total - end.iterate.gap > s.infeasible_above
-        return SearchEnd.INFEASIBLE if infeasible else SearchEnd.FEASIBLE, self._own(x, end)
-
-    def _own(self, x: Array, end: AttemptEnd) -> Point:
-        """The end of an attempt as a point of the problem itself."""
+        end = self._run(x, y)
+        if end is None:
+            return None
         n, ne, scale = len(self.model.lower), self.model.n_equalities, self.model.scale[1:]
         found = self._interior.point(x, end.iterate)
         duals = found.duals
@@ -70,6 +57,22 @@ class Feasibility:
             duals.lower[:n],
             duals.upper[:n],
         )
+
+    def _run(self, x: Array, y: Array) -> AttemptEnd | None:
+        relaxed, model, s = self._relaxed, self.model, self.settings
+        n, ne, ni = len(model.lower), model.n_equalities, model.n_inequalities
+        y = np.clip(y, *model.bounds_at(x))
+        _, rows = (np.asarray(part).ravel() for part in model.nlp(y, x))
+        rows = rows * model.scale[1:]
+        equality, inequality = rows[:ne], rows[ne:]
+        if not np.isfinite(rows).all():
+            return None
+        amounts = [np.maximum(equality, 0.0), np.maximum(-equality, 0.0), np.maximum(inequality, 0.0)]
+        lower = np.concatenate([np.zeros(n), np.full(2 * ne + ni, s.elastic_multiplier)])
+        multipliers, upper = np.full(ni, s.elastic_multiplier), np.zeros(len(relaxed.lower))
+        start = Point.of(np.concatenate([y, *amounts]), np.zeros(ne), multipliers, lower, upper)
+        end = self._interior.solve_from_afar(x, start, s.elastic_push)
+        return end if end.converged else None
 
 
 def relax(model: NlpModel, proximal_weight: float) -> NlpModel:
