@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from feasibly.data.label import label
     from feasibly.data.opfdata import import_opfdata
     from feasibly.data.pglearn import import_pglearn
+    from feasibly.evaluation import Evaluation, evaluate, evaluate_proxy
     from feasibly.fitting import fit
     from feasibly.interop.pandapower import from_pandapower
     from feasibly.interop.pypsa import from_pypsa
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from feasibly.problem.errors import FeasiblyError, ProblemError
     from feasibly.problem.nonconvex import nonconvex
     from feasibly.problem.sampling import sample
-    from feasibly.proxy import Evaluation, Proxy, evaluate, evaluate_proxy
+    from feasibly.proxy import Proxy
     from feasibly.report.compare import Comparison, compare
     from feasibly.report.html import write_report
     from feasibly.runtimes.files import Exported, export
@@ -64,10 +65,10 @@ _HOMES = {
     "register": "feasibly.train.registry",
     "Screening": "feasibly.screening.run",
     "screen": "feasibly.screening.run",
-    "Evaluation": "feasibly.proxy",
+    "Evaluation": "feasibly.evaluation",
     "Proxy": "feasibly.proxy",
-    "evaluate": "feasibly.proxy",
-    "evaluate_proxy": "feasibly.proxy",
+    "evaluate": "feasibly.evaluation",
+    "evaluate_proxy": "feasibly.evaluation",
     "Exported": "feasibly.runtimes.files",
     "export": "feasibly.runtimes.files",
     "TimeSeries": "feasibly.timeseries",

@@ -54,6 +54,6 @@ def test_an_evaluation_is_repeated_unless_it_took_minutes(monkeypatch):
     monkeypatch.setattr(type(proxy.model), "predict", lambda self, x: calls.append(1) or predict(self, x))
     fb.evaluate_proxy(proxy, data, "mean")
     assert len(calls) == 2
-    monkeypatch.setattr("feasibly.proxy.LONG", 0.0)
+    monkeypatch.setattr("feasibly.evaluation.LONG", 0.0)
     fb.evaluate_proxy(proxy, data, "mean")
     assert len(calls) == 3

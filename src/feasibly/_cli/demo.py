@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from feasibly.certificate import Certificate
     from feasibly.data.dataset import Dataset
     from feasibly.data.label import Progress
+    from feasibly.evaluation import Evaluation
     from feasibly.problem.core import Problem
-    from feasibly.proxy import Evaluation, Proxy
+    from feasibly.proxy import Proxy
 
 CASE = "pglib:case57_ieee"
 LABELS, TESTS = 512, 1000

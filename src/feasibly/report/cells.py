@@ -17,10 +17,11 @@ import numpy as np
 from feasibly._files import plain, write_whole
 from feasibly.answer.ladder import ANSWERS
 from feasibly.data.dataset import Dataset
+from feasibly.evaluation import evaluate_proxy
 from feasibly.fitting import fit
 from feasibly.measure.metrics import Metrics, Rows
 from feasibly.model.belief import Model
-from feasibly.proxy import Proxy, evaluate_proxy
+from feasibly.proxy import Proxy
 from feasibly.report.files import ReportError, read_json, to_json
 from feasibly.report.rows import as_now
 from feasibly.train.registry import find

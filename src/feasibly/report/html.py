@@ -16,7 +16,7 @@ from feasibly._files import write_whole
 from feasibly._version import __version__
 from feasibly.certificate import Certificate
 from feasibly.data.dataset import Dataset
-from feasibly.proxy import Evaluation
+from feasibly.evaluation import Evaluation
 from feasibly.report.compare import Comparison
 from feasibly.report.drawing import Drawing
 from feasibly.report.files import ReportError

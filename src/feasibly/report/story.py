@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from feasibly.certificate import Certificate
 from feasibly.certificate.making.means import bound_means, clipped_errors, find_ranges
 from feasibly.data.dataset import Dataset
+from feasibly.evaluation import Evaluation, evaluate_proxy
 from feasibly.problem.families import grid_of
-from feasibly.proxy import Evaluation, evaluate_proxy
 from feasibly.report import words
 from feasibly.report.cells import instances_of
 from feasibly.report.compare import Comparison, rank_of
