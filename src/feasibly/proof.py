@@ -50,6 +50,7 @@ BUDGET = 120.0
 TRIAL = 8
 """Relaxations solved to see which pairs leave their cones."""
 ROUNDS = 6
+"""Of finding more such pairs, at most: 179_goc goes on finding some after four."""
 KNOWN = ("pd", "qd", "branch", "generator", "c1", "c2", "rating")
 """Inputs that the relaxation knows."""
 LOST = 1e-5
