@@ -25,16 +25,15 @@ Array = NDArray[np.float64]
 NEARLY = 1e-3
 """A pair whose pull is within this share of the largest price of turning counts as leaving its cone."""
 
-FORM = 2
-"""How pairs that leave their cones are written, saved with what learnt from it: an angle and a share in the first form,
-a vector in this one. `BEYOND` and `WITHIN` belong to it."""
+FORM = 3
+"""How pairs that leave their cones are written, saved with what learnt from it: an angle and a length in the first
+form, a vector in the unit disk in the second."""
 
 WIDEST = np.pi / 2 - 0.05
 """Where a pair has no usable limit on its angle, the search for multipliers stays within this."""
 
-BEYOND, WITHIN = 1.5, 0.95
-"""Bounds of vectors in the unit disk, and how long they are where solvers start. At a bound of 1 it and the disk would
-press together, so that multipliers are not unique (2000_goc: IPOPT ends after 90 s instead of 1.6)."""
+FARTHEST, NEAR = 2.0, 0.05
+"""Upper bound of how far inside a pair is, and where solvers start."""
 
 
 def relaxation(
@@ -45,32 +44,34 @@ def relaxation(
     problem: Problem,
     shedding: bool = False,
 ) -> Problem:
-    """AC-OPF with free angle differences: `x` as in `problem`, `y = [pg, qg, vm, angle, along, across]`.
+    """AC-OPF with free angle differences: `x` as in `problem`, `y = [pg, qg, vm, angle, inside]`.
 
-    Pairs listed in `loose` (all unless told) may also leave their cone's surface. Instead of an angle they have the
-    two parts `along` and `across` of a vector in the unit disk: their product of voltages over the largest that the
-    cone allows. (By an angle and a length solvers do not get through: where the length is small the angle is anything,
-    and a pair that is pulled off the surface is pushed to one side.) With `shedding` the cost is the sum of what
-    balances lack, by which they may be off: least zero unless there is no feasible point.
+    Pairs listed in `loose` (all unless told) may also leave their cone's surface. Over the largest that the cone
+    allows, their product of voltages is `cos(angle) - inside + i sin(angle)`: on the surface `inside` is at its bound
+    of zero, and the pair is like the others. (A length beside the angle leaves the angle free where the length is
+    small; a vector in the unit disk presses on a curve, and where the press is hard steps end at once: the lanes lost
+    a quarter of 179_goc__api's rows.) With `shedding` the cost is the sum of what balances lack, by which they may be
+    off: least zero unless there is no feasible point.
 
     Equalities: active then reactive balance of every bus. Inequalities: apparent power at the rated ends, squared
-    currents at the limited ones, then of loose pairs the disk, the upper limits of angles and the lower ones.
+    currents at the limited ones, then of loose pairs the upper limits of angles and the lower ones.
     """
     grid = cone.grid
     n, g, k = grid.n_buses, grid.n_generators, cone.n_pairs
     loose = np.arange(k) if loose is None else loose
-    firm = np.setdiff1d(np.arange(k), loose)
     lacking = 4 * n if shedding else 0
-    sizes = {"pg": g, "qg": g, "vm": n, "angle": len(firm), "along": len(loose), "across": len(loose)}
+    sizes = {"pg": g, "qg": g, "vm": n, "angle": k, "inside": len(loose)}
     blocks, last = {}, 0
     for name, size in (sizes | {"lack": lacking}).items():
         if size or name in ("pg", "qg", "vm", "angle"):
             blocks[name] = slice(last, last + size)
         last += size
     turn_low, turn_high = pair_angles(cone)
-    disk = np.full(2 * len(loose), BEYOND)
-    lower = np.concatenate([grid.pmin, grid.qmin, grid.vmin, turn_low[firm], -disk, np.zeros(lacking)])
-    upper = np.concatenate([grid.pmax, grid.qmax, grid.vmax, turn_high[firm], disk, np.full(lacking, np.inf)])
+    turn_low[loose], turn_high[loose] = -WIDEST, WIDEST
+    lower = np.concatenate([grid.pmin, grid.qmin, grid.vmin, turn_low, np.zeros(len(loose) + lacking)])
+    upper = np.concatenate(
+        [grid.pmax, grid.qmax, grid.vmax, turn_high, np.full(len(loose), FARTHEST), np.full(lacking, np.inf)]
+    )
     switched = "branch" in problem.inputs
     own = np.zeros(n, dtype=np.complex128)
     if not switched:
@@ -85,12 +86,9 @@ def relaxation(
 
     def direction(y: Any) -> tuple[Any, Any]:
         """Of every pair, the product of voltages over that of their magnitudes."""
-        if not len(loose):
-            turn = y[blocks["angle"]]
-            return jnp.cos(turn), jnp.sin(turn)
-        turn = jnp.zeros(k).at[firm].set(y[blocks["angle"]])
-        along = jnp.cos(turn).at[loose].set(y[blocks["along"]])
-        return along, jnp.sin(turn).at[loose].set(y[blocks["across"]])
+        turn = y[blocks["angle"]]
+        along = jnp.cos(turn)
+        return along.at[loose].add(-y[blocks["inside"]]) if len(loose) else along, jnp.sin(turn)
 
     def coupled(y: Any, at: Any, on: Any) -> tuple[Any, Any]:
         """Power through the coupling terms at these branch ends."""
@@ -138,7 +136,7 @@ def relaxation(
     def some(rows: np.ndarray) -> Any:
         rated, limited = rows[rows < len(cone.rated)], rows[rows >= len(cone.rated)] - len(cone.rated)
         limited, side = limited[limited < len(current)], rows[rows >= flows] - flows
-        place, disk, of_along, of_across = (part[side] for part in sides)
+        place, of_along, of_across = (part[side] for part in sides)
 
         def inequality(x: Any, y: Any) -> Any:
             at = known(x)
@@ -150,8 +148,9 @@ def relaxation(
                 (flow / square - current[limited] ** 2) / (2.0 * current[limited]),
             ]
             if len(side):
-                a, b = y[blocks["along"]][place], y[blocks["across"]][place]
-                parts.append(disk * (a**2 + b**2 - 1.0) / 2.0 + of_along * a + of_across * b)
+                turn = y[blocks["angle"]][loose[place]]
+                along = jnp.cos(turn) - y[blocks["inside"]][place]
+                parts.append(of_along * along + of_across * jnp.sin(turn))
             return jnp.concatenate(parts)
 
         return inequality
@@ -163,9 +162,8 @@ def relaxation(
             _middle(grid.pmin, grid.pmax),
             _middle(grid.qmin, grid.qmax),
             np.ones(n),
-            np.zeros(len(firm)),
-            np.full(len(loose), WITHIN),
-            np.zeros(len(loose)),
+            np.zeros(k),
+            np.full(len(loose), NEAR),
             np.full(lacking, 0.1),
         ]
     )
@@ -188,31 +186,27 @@ def relaxation(
 
 
 class Sides(NamedTuple):
-    """What holds the vectors of loose pairs: `disk (a^2 + b^2 - 1) / 2 + of_along a + of_across b <= 0`."""
+    """What holds the angles of loose pairs: `of_along (cos(angle) - inside) + of_across sin(angle) <= 0`."""
 
     place: NDArray[np.int64]
     """Among the loose pairs."""
-    disk: Array
-    """One for the unit disk itself, zero for limits of angles."""
     of_along: Array
     of_across: Array
 
     @staticmethod
     def of(cone: Cone, loose: NDArray[np.int64]) -> Sides:
-        """The disks, then upper limits, then lower ones."""
+        """Upper limits, then lower ones."""
         low, high = (part[loose] for part in pair_angles(cone))
         above, below = np.flatnonzero(high < WIDEST), np.flatnonzero(low > -WIDEST)
-        every, none = np.arange(len(loose)), np.zeros(len(loose))
         return Sides(
-            np.concatenate([every, above, below]),
-            np.concatenate([none + 1.0, none[above], none[below]]),
-            np.concatenate([none, -np.sin(high[above]), np.sin(low[below])]),
-            np.concatenate([none, np.cos(high[above]), -np.cos(low[below])]),
+            np.concatenate([above, below]),
+            np.concatenate([-np.sin(high[above]), np.sin(low[below])]),
+            np.concatenate([np.cos(high[above]), -np.cos(low[below])]),
         )
 
 
 def loose_rows(cone: Cone, loose: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The inequalities that hold loose pairs."""
+    """The inequalities that hold the angles of loose pairs."""
     first = len(cone.rated) + len(cone.limited)
     return np.arange(first, first + len(Sides.of(cone, loose).place))
 
@@ -237,13 +231,11 @@ def to_multipliers(
     y, duals = point.y, point.duals
     grid = cone.grid
     n = grid.n_buses
-    firm = np.setdiff1d(np.arange(cone.n_pairs), loose)
     vm = y[:, problem.blocks["vm"]]
     size = vm[:, cone.pair_from] * vm[:, cone.pair_to]
-    c, s = (np.zeros((len(y), cone.n_pairs)) for _ in range(2))
-    c[:, firm], s[:, firm] = (way(y[:, problem.blocks["angle"]]) for way in (np.cos, np.sin))
+    c, s = (way(y[:, problem.blocks["angle"]]) for way in (np.cos, np.sin))
     if len(loose):
-        c[:, loose], s[:, loose] = y[:, problem.blocks["along"]], y[:, problem.blocks["across"]]
+        c[:, loose] -= y[:, problem.blocks["inside"]]
     c, s = size * c, size * s
 
     def flow(at: NDArray[np.int64]) -> NDArray[np.complex128]:
@@ -261,7 +253,7 @@ def to_multipliers(
     power, current, held = np.split(duals.inequality, np.cumsum([len(cone.rated), len(cone.limited)]), axis=1)
     z = power * flow(cone.rated) / rate
     low, high = pair_angles(cone)
-    press = _pressing(cone, problem, duals, held, firm, loose)
+    press = _pressing(cone, problem, duals, held, loose)
     first = len(cone.above)
     angle = np.zeros((len(y), first + len(cone.below)))
     # Of parallel branches the tightest one holds the angle; of equal ones, whichever way round, each takes its share.
@@ -289,21 +281,15 @@ def to_multipliers(
 
 
 def _pressing(
-    cone: Cone,
-    problem: Problem,
-    duals: Duals,
-    held: Array,
-    firm: NDArray[np.int64],
-    loose: NDArray[np.int64],
+    cone: Cone, problem: Problem, duals: Duals, held: Array, loose: NDArray[np.int64]
 ) -> dict[bool, Array]:
     """Multipliers of the upper (`True`) and lower limits of every pair's angle: of bounds, of loose pairs of `held`."""
-    found = {way: np.zeros((len(held), cone.n_pairs)) for way in (True, False)}
-    found[True][:, firm] = duals.upper[:, problem.blocks["angle"]]
-    found[False][:, firm] = duals.lower[:, problem.blocks["angle"]]
+    angle = problem.blocks["angle"]
+    found = {True: duals.upper[:, angle].copy(), False: duals.lower[:, angle].copy()}
     sides = Sides.of(cone, loose)
-    limits = np.flatnonzero(sides.disk == 0.0)
-    above = sides.of_across[limits] > 0.0
-    for way, rows in ((True, limits[above]), (False, limits[~above])):
+    above = sides.of_across > 0.0
+    for way, rows in ((True, above), (False, ~above)):
+        found[way][:, loose] = 0.0
         found[way][:, loose[sides.place[rows]]] = held[:, rows]
     return found
 
@@ -319,7 +305,7 @@ def leaving(
     with double():
         on = Instance.of(cone.grid, problem.inputs, jnp.asarray(x.T)).on
         linear = coefficients(cone, Multipliers(*(jnp.asarray(part) for part in m)), on)
-        turn = y[:, problem.blocks["angle"]].T
+        turn = y[:, problem.blocks["angle"]][:, firm].T
         along = np.asarray(linear.c)[firm] * np.cos(turn) + np.asarray(linear.s)[firm] * np.sin(turn)
         ends = jnp.concatenate([on, on])
         there = np.asarray(jnp.zeros((cone.n_pairs, len(y))).at[cone.end_pair].max(ends))[firm] > 0.0
