@@ -127,6 +127,11 @@ class Worker:
         self.data = self.fb.Dataset.open(store)
         return {"rows": len(self.data)}
 
+    def store(self, case: str, count: int, store: str) -> dict[str, Any]:
+        """Label so many rows of a case in a store, with what is there already."""
+        self.data = self.fb.label(self.fb.load_problem(case), count=count, seed=0, out=store, jobs=1)
+        return {"labels": self.data.n_labels}
+
     def fit(self, method: str | None, labels: int, budget: float) -> dict[str, Any]:
         """Fit a proxy; the wall clock is that of the whole call."""
         began, used = time.perf_counter(), time.process_time()
