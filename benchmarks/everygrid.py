@@ -156,7 +156,7 @@ def main() -> None:
     size = QUICK if options.quick else FULL
     names = lots["quick"] if options.quick else lots["choosing"] + lots["judging"]
     names = [name for name in names if options.half is None or name in lots[options.half]]
-    names = options.cases or names
+    every, names = names, options.cases or names
     tag = f"{'quick' if options.quick else 'full'}-{options.tag}"
     measured = options.keep / tag
     measured.mkdir(parents=True, exist_ok=True)
@@ -181,7 +181,7 @@ def main() -> None:
             file.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
             print(json.dumps(row), flush=True)
     if not options.labels_only:
-        write(tag, measured, names, size)
+        write(tag, measured, every if options.go_on else names, size)
 
 
 def restore(tag: str, measured: Path) -> None:

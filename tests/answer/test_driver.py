@@ -8,12 +8,14 @@ import pytest
 
 import feasibly as fb
 from feasibly.answer import ladder, step
+from feasibly.answer.auto import auto
 from feasibly.answer.calibrate import calibrate
 from feasibly.answer.calibration import Calibration, Labels
 from feasibly.answer.candidates import Candidates
 from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import errors, refine
-from feasibly.answer.rowwise import Solved
+from feasibly.answer.record import AnswerOutcome
+from feasibly.answer.rowwise import RowSolver, Solved
 from feasibly.answer.schedule import (
     CONDITIONED,
     CONFIRMED,
@@ -26,10 +28,11 @@ from feasibly.answer.schedule import (
 )
 from feasibly.answer.settings import Settings
 from feasibly.measure.metrics import measure_rows
+from feasibly.model.belief import Belief
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.problem.point import Point
-from tests.problems import make
+from tests.problems import CASES, make
 from tests.proxies import patient, trained, unseen
 
 SCHEDULES = {"conditioned": CONDITIONED, "polished": POLISHED}
@@ -62,6 +65,35 @@ def test_rows_that_shared_operators_are_not_tried_on_are_solved_on_their_own(nam
     assert rows.worst[found.converged].max() < 1e-6
     gap = np.abs(rows.objective - best) / np.maximum(np.abs(best), 1e-2)
     assert np.median(gap[found.converged]) < 1e-6
+
+
+class Denies(RowSolver):
+    """A solver that finds no row to have a solution."""
+
+    def solve(self, x, starts, **_):
+        point, nothing = Point.nothing(self.problem, len(x)), np.full(len(x), np.nan)
+        none = np.zeros(len(x), dtype=np.int64)
+        return Solved(point, ("INFEASIBLE",) * len(x), none, nothing, (nothing, nothing, nothing))
+
+
+@pytest.mark.parametrize("which", ["conditioned", "auto"])
+def test_a_verdict_gives_way_to_a_feasible_belief_that_no_pass_has_measured(which):
+    proxy, _ = trained("toy")
+    x = np.array([[0.2, 0.1], [0.3, -0.2]])
+    usual = proxy.ladder.driver
+    calibration = replace(usual.calibration, worthwhile_passes=0, auto_tries_passes=False)
+    denies = Denies(proxy.problem, calibration.settings.solver, None)
+    driver = Driver(proxy.problem, calibration, usual.covariance, denies)
+    for mean, feasible in ((CASES["toy"].optimum(x), True), (np.full((2, 2), 9.0), False)):
+        if which == "conditioned":
+            infeasible = driver.run(x, mean, CONDITIONED).infeasible
+        else:
+            belief, inside = Belief(mean, np.ones_like(mean)), np.zeros(len(x), dtype=bool)
+            plan = replace(driver.plan(POLISHED), max_passes=0)
+            found = auto(driver, plan, x, belief, inside, 1e-6, None)
+            infeasible = np.array([verdict is AnswerOutcome.INFEASIBLE for verdict in found.verdicts])
+            assert np.isfinite(found.y).all() == feasible
+        assert (infeasible != feasible).all()
 
 
 def test_a_constraint_that_nobody_watches_is_seen_and_the_row_solved():

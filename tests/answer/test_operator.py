@@ -20,7 +20,7 @@ from feasibly.answer.operator import (
 )
 from feasibly.answer.response import first_order_response
 from feasibly.answer.settings import Settings
-from feasibly.answer.step import has_converged
+from feasibly.answer.step import Residuals, has_converged
 from feasibly.model.belief import Covariance
 from feasibly.model.response import SolutionMap
 from feasibly.precision import double
@@ -178,6 +178,15 @@ def test_a_row_whose_multipliers_do_not_balance_its_cost_has_not_converged():
         assert (has_converged(Settings(), y, settled, proximal=False) == (share == 1.0)).all()
 
 
+def test_a_row_that_creeps_has_not_converged():
+    """Its last step changes its cost by little, and so will very many after it."""
+    nothing, y = np.zeros(3), np.zeros((3, 2))
+    steps, settled = np.ones(3, dtype=int), np.ones(3, dtype=bool)
+    remaining = np.array([1e-7, 9e-5, np.inf])  # of the last row nothing is known of what follows
+    seen = Residuals(nothing, nothing, np.full(3, 9e-7), remaining, steps, nothing, settled)
+    assert has_converged(Settings(), y, seen, proximal=True).tolist() == [True, False, True]
+
+
 @pytest.mark.parametrize("name", ["grid6", "nonconvex"])
 def test_the_first_order_response_is_one_step_from_the_centre(name):
     proxy, data = trained(name)
@@ -233,15 +242,16 @@ def test_the_first_order_response_is_the_derivative_of_solved_instances():
     assert checked >= problem.n_inputs // 2
 
 
-def test_every_function_that_the_method_page_names_exists():
-    page = (Path(__file__).parents[2] / "docs" / "method.md").read_text(encoding="utf-8")
-    source = "".join(
+@pytest.mark.parametrize("page", ["method", "walkthrough", "notation"])
+def test_everything_that_a_page_of_the_method_names_is_defined_somewhere(page):
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    source = "\n".join(
         path.read_text(encoding="utf-8") for path in Path(feasibly.__file__).parent.rglob("*.py")
     )
-    named = {name.split(".")[-1] for name in re.findall(r"`([A-Za-z_.]+)`", page)}
-    functions = {
-        name for name in named if name not in {"conditioned", "polished", "auto", "solved", "mean", "svp"}
-    }
-    assert {"take_step", "build_operator", "split_spaces", "convexify", "first_order_response"} <= functions
-    missing = [name for name in functions if not re.search(rf"\b{name}\b", source)]
-    assert not missing
+    source = re.sub(r'""".*?"""', "", source, flags=re.DOTALL)
+    named = {name.split(".")[-1] for name in re.findall(r"`(_?[A-Za-z]\w*(?:\.\w+)*)(?:\(\))?`", text)}
+    functions = {"method": {"take_step", "build_operator", "split_spaces"}, "walkthrough": {"run_level"}}
+    assert functions.get(page, set()) <= named
+    kinds = r"(?:def|class) {0}\b|\b{0}(?:: [^=\n]+)?(?: = |=|: )|[\"']{0}[\"']|(?:, |= ){0}, |, {0} = "
+    assert {name for name in named - {"py"} if not re.search(kinds.format(name), source)} == set()

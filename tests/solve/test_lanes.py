@@ -15,6 +15,7 @@ from feasibly.problem.sampling import sample
 from feasibly.solve.lanes.attempts import (
     ELASTIC,
     FOLLOWED,
+    FOLLOWED_PENALISED,
     FOLLOWING,
     LARGE_FOLLOWING,
     PENALISED,
@@ -23,6 +24,7 @@ from feasibly.solve.lanes.attempts import (
 from feasibly.solve.lanes.formulas import INFO
 from feasibly.solve.lanes.iteration import LaneIteration, LanePrograms
 from feasibly.solve.nlp import Solver
+from feasibly.solve.optimality import OptimalityTest
 from feasibly.solve.settings import DEFAULT
 from feasibly.solve.status import AttemptStatus
 from tests.grids import GRID6
@@ -376,6 +378,27 @@ def test_an_elastic_row_that_is_followed_ends_where_others_do(name):
     alone = np.array([solver.solve(row).objective for row in x])
     np.testing.assert_allclose(problem.objectives(x[ok], found.point.y[ok]), alone[ok], rtol=1e-7, atol=1e-8)
     assert np.max(np.maximum(*problem.worst(x[ok], problem.pin(x[ok], found.point.y[ok]))[1:])) < 1e-6
+
+
+@pytest.mark.parametrize("attempt", [FOLLOWED, FOLLOWED_PENALISED], ids=["usual", "penalised"])
+def test_what_rounding_may_leave_of_a_followed_row_is_measured_in_the_objectives_units(attempt):
+    """An elastic problem's errors are those of the problem itself times the weight of its objective."""
+    solver = Solver.build(make("grid6"))
+    batch, least = solver.batch, solver.interior.tolerance
+    limits, weight = batch.rules(attempt).limits, batch.weight(attempt)
+    assert weight < 0.1
+    assert limits.rounded <= max(1.01 * solver.settings.rounding_error * weight, limits.stationarity)
+    batch.plan = _plan(
+        following={(ELASTIC, AttemptStatus.CONVERGED): attempt},
+        without={later for (before, _), later in FOLLOWING.items() if before is attempt},
+    )
+    x = sample(make("grid6"), 9, seed=4)
+    found = batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    test = OptimalityTest(solver.model, solver.settings)
+    for row in np.flatnonzero(found.converged):
+        stationarity, feasibility, complementarity = test.errors(x[row], found.point.take(row))
+        assert max(feasibility, complementarity) < 100 * least
+        assert stationarity < 2 * solver.settings.rounding_error
 
 
 def test_an_elastic_row_that_is_followed_to_a_saddle_has_not_converged():

@@ -93,13 +93,19 @@ def auto(
         for part, known in zip(measured, known_of_left, strict=True):
             part[left] = known
         level[[i for i in left if verdicts[i] is None]] = "solver"
-        feasible = np.maximum(*found.measured[1:]) < driver.settings.feasibility_tolerance
-        for k in np.flatnonzero(~fine & feasible):
-            row = int(inside[k])
-            if verdicts[row] is AnswerOutcome.INFEASIBLE:  # it stands at a feasible point
-                verdicts[row], point.y[row] = AnswerOutcome.UNSOLVED, found.y[k]
-                for part, known in zip(measured, found.measured, strict=True):
-                    part[row] = known[k]
+        told = np.array(
+            [k for k, row in enumerate(inside) if verdicts[row] is AnswerOutcome.INFEASIBLE], dtype=int
+        )
+        here = driver.known(x[inside[told]], found.y[told], [part[told] for part in found.measured])
+        stands = (
+            np.maximum(*here[1:]) < driver.settings.feasibility_tolerance
+        )  # at a feasible point: it has a solution
+        for row, k, *values in zip(
+            inside[told][stands], told[stands], *(part[stands] for part in here), strict=True
+        ):
+            verdicts[row], point.y[row] = AnswerOutcome.UNSOLVED, found.y[k]
+            for part, value in zip(measured, values, strict=True):
+                part[row] = value
     elif len(left):  # nobody can solve these: the others have their answers all the same
         point.y[inside[~fine]] = found.y[~fine]
         for i in left:

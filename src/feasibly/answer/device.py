@@ -119,12 +119,13 @@ class DeviceProgram:
         self._judge = jax.jit(self._judged)
 
     def _judged(
-        self, y: Any, equality: Any, inequality: Any, change: Any, history: History | None
+        self, y: Any, equality: Any, inequality: Any, change: Any, remaining: Any, history: History | None
     ) -> tuple[Any, Any]:
         """Rows that have converged, and by how many times their tolerance the others are off."""
         s = self._settings
         merit = jnp.maximum(equality / s.equality_tolerance, inequality / s.inequality_tolerance)
         done = jnp.isfinite(y).all(axis=0) & (merit < 1.0) & (change < s.settled_change)
+        done &= ~(jnp.isfinite(remaining) & (remaining >= s.settled_remaining))
         if history is not None:  # where a step was extrapolated, that it led nowhere new is not enough
             done &= (history.length < s.settled_step) & history.sound
         return done, merit
@@ -187,7 +188,7 @@ class DeviceProgram:
                     operator, *held, steps, rounds=self._settings.thorough_rounds
                 )
                 held = (*held[:2], Iterate(*out[:4]), history)
-                done, merit = (np.asarray(part) for part in self._judge(held[2].y, *out[4:7], history))
+                done, merit = (np.asarray(part) for part in self._judge(held[2].y, *out[4:8], history))
                 if answers is None:
                     answers = jnp.array(held[2].y)  # its own: places are written where they stand
                 else:  # of later operators only what has converged; their other rows are no better

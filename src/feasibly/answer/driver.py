@@ -239,12 +239,13 @@ class Driver:
             large_barrier=start is SolverStart.NOMINAL_LARGE_BARRIER,
         )
         progress.factorisations[rows] += found.iterations
-        without = np.array([outcome == "INFEASIBLE" for outcome in found.outcome], dtype=bool)
+        without = rows[[outcome == "INFEASIBLE" for outcome in found.outcome]]
         # A row that stands at a feasible point, converged or not, has a solution whatever the solver says.
-        here = (
-            np.maximum(*(part[rows] for part in progress.measured[1:])) < self.settings.feasibility_tolerance
+        here = self.known(
+            progress.x[without], progress.iterate.y[without], [part[without] for part in progress.measured]
         )
-        progress.infeasible[rows] = without & (progress.status[rows] == Status.OPEN) & ~here
+        nowhere = ~(np.maximum(*here[1:]) < self.settings.feasibility_tolerance)
+        progress.infeasible[without] = (progress.status[without] == Status.OPEN) & nowhere
         ok = found.ok
         if not ok.any():
             return

@@ -15,7 +15,7 @@ from feasibly._codec import record
 from feasibly.model.settings import ComplementaritySettings
 from feasibly.solve.settings import SolverSettings
 
-METHOD_VERSION = 4
+METHOD_VERSION = 5
 """Of the method as code, where these numbers do not tell: it rises when answers, or which of them `auto` keeps, change
 by more than rounding. What was certified of earlier answers is not true of later ones."""
 
@@ -36,7 +36,7 @@ by more than rounding. What was certified of earlier answers is not true of late
         "active_spread", "active_share", "typical_share", "usually", "active_room", "good_price", "sparse_good_share",
         "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
         "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
-        "settling_change", "accelerated_from", "acceleration_depth", "sparse_steps",
+        "settling_change", "settled_remaining", "accelerated_from", "acceleration_depth", "sparse_steps",
         "settled_step", "sparse_sound", "cost_tolerance_share", "multiplier_complementarity",
         "stationarity_tolerance", "stationarity_floor", "approach_steps", "least_curvature", "spread_regularisation",
     ),
@@ -82,6 +82,9 @@ class Settings:
     """With the proximal term: the last step changed the cost by less than this share of it. Where constraints are
     linear a row satisfies them long before its cost has settled: a portfolio with a smooth limit on turnover was 3.5 %
     above its optimum in the mean."""
+    settled_remaining: float = 1e-5
+    """And all further steps would change it by less than this, extrapolated from the last two: a row that creeps
+    changes little in each step. It is what an answer that is OK may be above its optimum by."""
     settling_change: float = 1e-4
     """The same of the step before the last, which is what an iteration knows while it runs: the next one changes less
     by far, and is looked at afterwards."""

@@ -87,6 +87,7 @@ def _run_passes(
     passes = level_passes(s, len(progress.x), level)
     usual = usual_passes(s, level)
     for number, (steps, rounds) in enumerate(passes):
+        # Limits and records count passes as a large batch makes them, over all operators.
         place_on_operator = _place_among_usual(number, len(passes), usual)
         place = index * usual + place_on_operator
         enough = place >= progress.plan.max_passes_of(level) or place_on_operator >= level.passes_an_operator

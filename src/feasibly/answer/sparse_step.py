@@ -13,11 +13,14 @@ With the usual active set `b` in the matrix, one solve gives the step that a row
 be these quantities (multipliers of usual candidates, slacks of others) and `t` the change at each candidate: the slack
 of a usual one that becomes inactive, the multiplier of another that becomes active. Both follow from the matrix,
 
-    v = first + M t,        v >= 0,        t >= 0,        v t = 0,
+    v = first + M t,        v >= 0,        t >= 0,        v t = 0.
 
-with `M` the Schur complement between the candidates (`ActiveSetChanges.matrix`): `solve_changes` solves it among those
-met so far. A second solve takes `t` into the step; what is negative after that is met now, and solved for again
-(`_solve`). In the code `changed` says where `t` may differ from zero, `amounts` is `t`.
+For a usual candidate `v` is its multiplier after the step and `t` its slack, which comes off its row of the right-hand
+side; for another one `v` is its slack, `-(a + A d) + sigma (t - lam)`, and `t` its multiplier, whose normal comes off
+the first block (`SparseOperator.nonnegatives`, `_right_hand_sides`). `M` is the Schur complement between the candidates
+(`ActiveSetChanges.matrix`): `solve_changes` solves it among those met so far. A second solve takes `t` into the step;
+what is negative after that is met now, and solved for again (`_solve`). In the code `changed` says where `t` may differ
+from zero, `amounts` is `t`.
 
 Invariants: `cost`, `g`, `a` and `r` of `_WorkingRows` are those at its `y`, `nu`, `lam` whenever a step is solved for;
 the multiplier of an unusual candidate that is not active is zero.

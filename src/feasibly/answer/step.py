@@ -70,13 +70,15 @@ class Residuals(NamedTuple):
 
 
 def has_converged(settings: Settings, y: Array, seen: Residuals, proximal: bool) -> NDArray[np.bool_]:
-    """Rows that satisfy the candidates and whose cost has settled; in optimal mode, that are stationary, too, and can
-    gain nothing more."""
+    """Rows that satisfy the candidates and whose cost has settled, also by what all further steps would change; in
+    optimal mode, that are stationary, too, and can gain nothing more."""
     s = settings
     done = np.isfinite(y).all(axis=1) & (seen.equality < s.equality_tolerance)
     done &= (seen.inequality < s.inequality_tolerance) & seen.settled
     if proximal:
-        return np.asarray(done & (seen.change < s.settled_change))
+        # Of a single step nothing is known of those that follow.
+        creeps = np.isfinite(seen.remaining) & (seen.remaining >= s.settled_remaining)
+        return np.asarray(done & (seen.change < s.settled_change) & ~creeps)
     done &= (seen.change < s.change_tolerance) & (seen.remaining < s.remaining_tolerance)
     return np.asarray(done & (seen.stationarity < s.stationarity_tolerance))
 

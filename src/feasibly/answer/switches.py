@@ -1,13 +1,14 @@
 """Inputs that are on or off: a branch or a generator that is out changes the optimality system in a few places only.
 
-At the centre everything is on. With input `k` off the system becomes `K + U E U'`, where `U` picks the handful of
+At the centre everything is on. With input `k` off the system becomes `K + U D U'`, where `U` picks the handful of
 outputs and equalities that the element touches; its inverse is that of `K` and a correction of the same rank
-(Sherman, Morrison and Woodbury):
+(Sherman, Morrison and Woodbury), (3o) of docs/method.md:
 
-    inv(K + U E U') = inv(K) - inv(K) U C U' inv(K)        C = inv(I + E U' inv(K) U) E
+    inv(K + U D U') = inv(K) - inv(K) U T U' inv(K)        T = inv(I + D U' inv(K) U) D
 
-`inv(K) U` is a few columns of a matrix that is there anyway, so that all an element needs of its own is `C`, a matrix
-of eight by eight for a branch. The matrix of the complementarity problem changes in the same way.
+`inv(K) U` is a few columns of a matrix that is there anyway, so that all an element needs of its own is `D`, which is
+saved, and `T`, matrices of eight by eight for a branch. The matrix of the complementarity problem changes in the same
+way.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Switches:
     index: Ints
     """The places that change, among the outputs and, after those, the equalities; filled up with the first output."""
     change: Array
-    """`E`, zero where the index is filled up."""
+    """`D`, zero where the index is filled up."""
 
 
 class Correction(NamedTuple):
@@ -53,7 +54,7 @@ class Correction(NamedTuple):
     index: Any
     """As in `Switches`, among the free variables and the equalities."""
     middle: Any
-    """`C`."""
+    """`T`."""
     along: Any
     """`A inv(K) U`, in double precision like the matrix of the complementarity problem, with which it must agree."""
     bordered: tuple[Bordered, Bordered]

@@ -9,8 +9,10 @@ class AttemptStatus(enum.Enum):
     """How one attempt of the interior-point method ended, one row at a time or in a lane.
 
     An elastic attempt, whose constraints may be violated at a price, has CONVERGED where it ended with nothing
-    violated, and is at an INFEASIBLE_POINT where it ended with something violated, for its cost if that counts. Whether
-    it ended at a minimum is then looked at in the attempt that finishes the row.
+    violated, and is at an INFEASIBLE_POINT where it ended with something violated: for its cost, if that counts, so
+    that only attempts without an objective tell that nothing is feasible. Whether it ended at a minimum is then looked
+    at in the attempt that finishes the row; where none does (`Attempt.to_optimum`) and where there is no objective, at
+    once: a saddle is STALLED.
     """
 
     CONVERGED = "at a minimum: the optimality conditions hold and the inertia is right"

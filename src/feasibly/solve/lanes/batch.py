@@ -14,7 +14,7 @@ from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.lanes.attempts import LARGE_PLAN, PLAN, Attempt
 from feasibly.solve.lanes.evaluate import LaneFunction
 from feasibly.solve.lanes.iteration import LaneIteration, LanePrograms
-from feasibly.solve.lanes.monitor import LaneRules
+from feasibly.solve.lanes.monitor import LaneRules, Limits
 from feasibly.solve.lanes.run import LaneRun
 from feasibly.solve.lanes.starts import LaneStarts
 from feasibly.solve.lanes.tangents import Tangents
@@ -171,21 +171,24 @@ class BatchSolver:
         large = attempt.step == "fast" and self.large
         step: StepSettings = s.fast_large if large else getattr(s, attempt.step)
         tolerances, barrier, gap = (interior.tolerance,) * 3, interior.barrier, interior.largest_gap
+        rounded = s.rounding_error
         if attempt.to_optimum:
             # What counts in the objective's own units counts as much less here as that does.
             barrier = max(barrier * weight, s.smallest_barrier)
             least = max(interior.tolerance * weight, s.elastic_error_factor * barrier)
             tolerances = least, interior.tolerance, least
             gap = max(gap * weight, s.centrality * barrier * slacks)
+            rounded = max(rounded * weight, least)
         elif attempt.elastic:
             tolerances, barrier, gap = s.elastic_tolerances, s.elastic_barrier, np.inf
         return LaneRules(
             parameters=np.array([*step.parameters(barrier), *own]),
-            limits=np.array([
-                *tolerances, gap / slacks, step.short_step, step.most_short_steps,
-                s.elastic_iterations if attempt.elastic else s.most_iterations,
+            limits=Limits(
+                *tolerances, gap / slacks, rounded,
                 s.elastic_rounding_iterations if attempt.elastic else s.rounding_iterations,
-            ]),
+                step.short_step, step.most_short_steps,
+                s.elastic_iterations if attempt.elastic else s.most_iterations,
+            ),
             final_parameters=np.array([*s.final_large.parameters(barrier), *own]) if large else None,
         )  # fmt: skip
 

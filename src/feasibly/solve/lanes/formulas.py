@@ -6,7 +6,9 @@ has an interior, so that the iteration stalls nowhere: it ends at the optimum if
 infeasible stationary point. By its own optimality conditions the multipliers of `p`, `q` and `t` are `1 - nu`, `1 + nu`
 and `1 - z`; eliminated, they change two diagonals of the matrix and nothing of its pattern, (8):
 
-    [w H + A' (1 / B) A, J'; J, -F]        B = s / z + t / (1 - z)        F = p / (1 - nu) + q / (1 + nu)
+    [H + A' (1 / B) A, J'; J, -F]        B = s / z + t / (1 - z)        F = p / (1 - nu) + q / (1 + nu)
+
+with `H` the Hessian of `w f + nu' g + z' h`.
 
 In the code, where single letters are taken:
 

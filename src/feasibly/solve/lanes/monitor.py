@@ -15,6 +15,7 @@ millisecond for all of them: what is done here beside it counts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,22 +36,38 @@ _FEASIBILITY, _MU, _PRIMAL, _DUAL, _COST = (
 )
 
 
+class Limits(NamedTuple):
+    """When a lane has converged, and when its attempt has stalled; a column of all lanes' limits."""
+
+    stationarity: float
+    feasibility: float
+    complementarity: float
+    """The largest errors of a row that has converged."""
+    mu: float
+    """Its largest `mu`, which times the number of slacks also limits what residuals cost."""
+    rounded: float
+    """The largest stationarity of a row that is as good as rounding allows."""
+    enough_rounded: float
+    """So many iterations like that in a row are enough."""
+    short_step: float
+    """A step below this length is short."""
+    most_short: float
+    """So many short ones in a row stall an attempt."""
+    most_iterations: float
+
+
 @dataclass(frozen=True, eq=False)
 class LaneRules:
     """What holds for a lane during one kind of attempt."""
 
     parameters: Array
     """Of the iteration, as `PARAMETERS` names them."""
-    limits: Array
-    """The largest errors of a row that has converged (stationarity, feasibility, complementarity) and its largest `mu`,
-    which times the number of slacks also limits what residuals cost; the length below which a step is short, and how
-    many in a row stall it; the most iterations; and how many are enough for a row whose stationarity is as good as
-    rounding allows."""
+    limits: Limits
     final_parameters: Array | None = None
     """Those once a lane is feasible and complementary, where they are others then."""
 
 
-_IDLE = np.array([-1.0, -1.0, -1.0, -1.0, 0.0, np.inf, np.inf, np.inf])
+_IDLE = Limits(-1.0, -1.0, -1.0, -1.0, -1.0, np.inf, 0.0, np.inf, np.inf)
 """Limits under which a lane neither converges nor stalls."""
 
 
@@ -65,9 +82,9 @@ class LaneMonitor:
     def __init__(self, iteration: LaneIteration, settings: SolverSettings, large: bool) -> None:
         self._iteration, self._settings, self._large = iteration, settings, large
         width = iteration.width
-        self._limits = np.tile(_IDLE[:, None], width)
+        self._limits = np.tile(np.array(_IDLE)[:, None], width)
         self._tolerances = self._limits[:4]
-        self._short, self._most_short, self._most_iterations, self._enough_rounded = self._limits[4:]
+        self._of = Limits(*self._limits)  # views of it, by name
         self.iterations, self.violation = np.zeros(width, dtype=np.int64), np.full(width, np.inf)
         # So many iterations in a row:
         self._short_steps = np.zeros(width, dtype=np.int64)
@@ -144,22 +161,23 @@ class LaneMonitor:
         # Residuals of the constraints, too, change the cost by no more than the duality gap may.
         central &= info[_COST] <= self._tolerances[_MU] * self._iteration.newton.n_slacks
         acceptable = sound & stationary & feasible & complementary
-        rounded = sound & central & complementary & (feasible | self._inexact) & (info[0] <= s.rounding_error)
+        rounded = sound & central & complementary & (feasible | self._inexact) & (info[0] <= self._of.rounded)
         self._at_rounding += 1
         self._at_rounding *= rounded
-        converged = (acceptable & central) | (self._at_rounding >= self._enough_rounded)
+        converged = (acceptable & central) | (self._at_rounding >= self._of.enough_rounded)
         self.iterations += 1
         self._short_steps += 1
-        self._short_steps *= np.minimum(info[_PRIMAL], info[_DUAL]) < self._short
+        self._short_steps *= np.minimum(info[_PRIMAL], info[_DUAL]) < self._of.short_step
         self._keep(acceptable & ~converged)
-        ended = converged | ~sound | (self._short_steps >= self._most_short)
+        ended = converged | ~sound | (self._short_steps >= self._of.most_short)
         if self._large:
             ended |= self._are_unchanged()
-        late = self.iterations >= self._most_iterations
+        late = self.iterations >= self._of.most_iterations
         if late.any():
             errors = info[:3].max(axis=0)
             late &= ~(
-                (errors <= s.extend_below) & (self.iterations < s.extended_iterations * self._most_iterations)
+                (errors <= s.extend_below)
+                & (self.iterations < s.extended_iterations * self._of.most_iterations)
             )
             good = (info[:3] <= s.acceptable_factor * self._tolerances[:3]).all(axis=0)
             converged |= late & sound & central & good
