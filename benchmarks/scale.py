@@ -78,7 +78,9 @@ def main() -> None:
     """Measure, or draw what was measured."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--labels", type=Path)
-    words.add_argument("--cases", nargs="*", help="some of them, as NAME or NAME:SPREAD:LABELS:ROWS")
+    words.add_argument(
+        "--cases", nargs="*", help="some of these, or any of PGLib, as NAME or NAME:SPREAD:LABELS:ROWS"
+    )
     words.add_argument("--figure", type=Path)
     words.add_argument("--one", help=argparse.SUPPRESS)
     words.add_argument("--out", type=Path, required=True)
@@ -99,7 +101,7 @@ def chosen(names: list[str] | None) -> list[Case]:
     found = []
     for name in names:
         first, *rest = name.split(":")
-        case = known[first]
+        case = known.get(first) or Case(first, 0.1, 32, 16, patience=60.0)
         if rest:
             spread, labels, rows = float(rest[0]), int(rest[1]), int(rest[2])
             case = replace(case, spread=spread, labels=labels, rows=rows)

@@ -26,8 +26,10 @@ class Conic:
     """Multipliers of the active, then the reactive balances: what one more unit of load costs."""
 
 
-def relax(grid: Grid, pd: np.ndarray, qd: np.ndarray, tolerance: float = 1e-9) -> Conic:
-    """Solve the relaxation for one instance."""
+def relax(
+    grid: Grid, pd: np.ndarray, qd: np.ndarray, tolerance: float = 1e-9, *, lacking: bool = False
+) -> Conic:
+    """Solve the relaxation for one instance; with `lacking` the least sum by which balances must be off."""
     import clarabel
 
     n, g, m = grid.n_buses, grid.n_generators, grid.n_branches
@@ -119,6 +121,14 @@ def relax(grid: Grid, pd: np.ndarray, qd: np.ndarray, tolerance: float = 1e-9) -
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
     matrix = sparse.csc_matrix(sparse.vstack([sparse.csr_matrix(part) for part in rows]))
+    if lacking:
+        off = sparse.eye(matrix.shape[0], 2 * n)
+        own = sparse.eye(4 * n)
+        matrix = sparse.csc_matrix(sparse.bmat([[matrix, sparse.hstack([off, -off])], [None, -own]]))
+        right.append(np.zeros(4 * n))
+        cones.append(clarabel.NonnegativeConeT(4 * n))
+        curved, c0 = sparse.csc_matrix((size + 4 * n,) * 2), np.zeros(1)
+        slope = np.concatenate([np.zeros(size), np.ones(4 * n)])
     solver = clarabel.DefaultSolver(curved, slope, matrix, np.concatenate(right), cones, settings)
     found = solver.solve()
     return Conic(str(found.status), found.obj_val + c0.sum(), np.array(found.z[: 2 * n]))

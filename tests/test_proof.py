@@ -22,6 +22,7 @@ from feasibly.precision import double
 from feasibly.problem.errors import ProofWarning
 from feasibly.problem.families import grid_of
 from feasibly.problem.point import Duals, Point
+from feasibly.proof import Prover
 from feasibly.solve.nlp import Solver
 from tests.conic import relax
 from tests.grids import GRID3
@@ -205,6 +206,24 @@ def test_an_infeasible_input_is_proven_so():
     assert any("Row 1 is proven infeasible" in line for line in found.warnings)
     conic = relax(grid_of(proxy.problem), *np.split(x[1], 2))
     assert "Infeasible" in conic.status
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_is_lacking_is_no_more_than_a_conic_solver_says(together, monkeypatch):
+    proxy = proving("grid6")
+    prover = Prover(proxy.prover.cone, proxy.prover.relaxed, proxy.prover.loose)
+    if not together:
+        monkeypatch.setattr(Solver, "batch", None)
+    x = proxy.problem.nominal * np.array([[1.0], [1.6], [2.0], [3.0]])
+    bounds, short = prover._freely(x)
+    grid = grid_of(proxy.problem)
+    least = np.array([relax(grid, *np.split(row, 2), lacking=True).value for row in x])
+    assert (short <= least + 1e-6).all()
+    assert (np.isposinf(bounds) == (least > 1e-4)).all()
+    assert short[-1] > 0.5 * least[-1] > 0.0
+    if together:  # rows that are solved on the way have their bounds
+        usual = proxy.predict(x[:1], "auto", prove=True).lower_bound
+        assert np.allclose(bounds[:1], usual, rtol=1e-5)
 
 
 def test_proofs_survive_saving(tmp_path):

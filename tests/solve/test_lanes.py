@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from feasibly.answer.rowwise import RowSolver
+from feasibly.bound.lagrange import proves_infeasible
 from feasibly.problem.core import Problem
 from feasibly.problem.families import load_problem
 from feasibly.problem.sampling import sample
@@ -414,6 +415,34 @@ def test_an_elastic_row_that_is_followed_to_a_saddle_has_not_converged():
     batch.plan = ELASTIC_TO_THE_END
     found = batch.solve(np.array([[0.5]]), None, np.zeros(1, dtype=bool))
     assert not found.converged[0] or abs(abs(found.point.y[0, 0]) - np.sqrt(0.5)) < 1e-3
+
+
+def test_rows_with_a_solution_are_not_called_infeasible_where_searches_from_both_sides_are():
+    """Of these three the violation has local minima near the nominal solution and near the first guess."""
+    problem = load_problem("pglib:case179_goc__api")
+    x = sample(problem, 388, seed=2026, spread=0.2)[[186, 211, 387]]
+    solver = Solver.build(problem)
+    found = solver.batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    assert found.converged.all()
+    assert np.max(np.maximum(*problem.worst(x, found.point.y)[1:])) < 1e-6
+    alone = solver.solve(x[1], thorough=True)  # IPOPT finds nothing
+    assert alone.outcome.ok
+    cost = problem.worst(x, found.point.y)[0]
+    assert abs(alone.objective - cost[1]) < 1e-7 * cost[1]
+
+
+def test_where_constraints_are_violated_least_multipliers_prove_that_nothing_is_feasible():
+    problem = make("half-infeasible")
+    low, high = (float(end[0]) for end in problem.box())
+    x = np.linspace(low, high, 24)[:, None]
+    solver = Solver.build(problem)
+    found = solver.batch.solve(x, None, np.zeros(len(x), dtype=bool))
+    rows, least = solver.batch.least_violating(x, found)
+    assert 0 < len(rows) < len(x)
+    assert np.isin(np.flatnonzero(found.infeasible), rows).all()
+    assert proves_infeasible(problem, x[rows], least)[found.infeasible[rows]].all()
+    few = solver.batch.solve(x[found.converged], None, np.zeros(found.converged.sum(), dtype=bool))
+    assert not len(solver.batch.least_violating(x[found.converged], few)[0])
 
 
 def test_an_infeasible_point_from_one_side_is_no_proof():

@@ -70,7 +70,9 @@ def test_lanes_do_not_overrule_a_feasible_point_that_was_met(monkeypatch):
     solver = Solver.build(two_wells(), settings=replace(DEFAULT, large_from=1))
     monkeypatch.setattr(solver.feasibility, "search", lambda *_: SearchEnd.FEASIBLE)
     monkeypatch.setattr(solver.ipopt, "attempt", lambda *_: AttemptResult(None, Outcome.NUMERICAL, 0))
-    nothing = BatchResult(solver.nominal.point.take(None), np.array([RowStatus.INFEASIBLE]), np.array([9]))
+    nothing = BatchResult(
+        solver.nominal.point.take(None), np.array([RowStatus.INFEASIBLE]), np.array([9]), {}
+    )
     monkeypatch.setattr(solver.batch, "solve", lambda *_: nothing)
     for name in ("solve", "solve_from", "solve_inertia_corrected"):
         monkeypatch.setattr(solver.interior, name, lambda *_: stalled(solver))

@@ -42,7 +42,6 @@ def relaxation(
     loose: NDArray[np.int64] | None = None,
     *,
     problem: Problem,
-    shedding: bool = False,
 ) -> Problem:
     """AC-OPF with free angle differences: `x` as in `problem`, `y = [pg, qg, vm, angle, inside]`.
 
@@ -50,8 +49,7 @@ def relaxation(
     allows, their product of voltages is `cos(angle) - inside + i sin(angle)`: on the surface `inside` is at its bound
     of zero, and the pair is like the others. (A length beside the angle leaves the angle free where the length is
     small; a vector in the unit disk presses on a curve, and where the press is hard steps end at once: the lanes lost
-    a quarter of 179_goc__api's rows.) With `shedding` the cost is the sum of what balances lack, by which they may be
-    off: least zero unless there is no feasible point.
+    a quarter of 179_goc__api's rows.)
 
     Equalities: active then reactive balance of every bus. Inequalities: apparent power at the rated ends, squared
     currents at the limited ones, then of loose pairs the upper limits of angles and the lower ones.
@@ -59,19 +57,16 @@ def relaxation(
     grid = cone.grid
     n, g, k = grid.n_buses, grid.n_generators, cone.n_pairs
     loose = np.arange(k) if loose is None else loose
-    lacking = 4 * n if shedding else 0
     sizes = {"pg": g, "qg": g, "vm": n, "angle": k, "inside": len(loose)}
     blocks, last = {}, 0
-    for name, size in (sizes | {"lack": lacking}).items():
+    for name, size in sizes.items():
         if size or name in ("pg", "qg", "vm", "angle"):
             blocks[name] = slice(last, last + size)
         last += size
     turn_low, turn_high = pair_angles(cone)
     turn_low[loose], turn_high[loose] = -WIDEST, WIDEST
-    lower = np.concatenate([grid.pmin, grid.qmin, grid.vmin, turn_low, np.zeros(len(loose) + lacking)])
-    upper = np.concatenate(
-        [grid.pmax, grid.qmax, grid.vmax, turn_high, np.full(len(loose), FARTHEST), np.full(lacking, np.inf)]
-    )
+    lower = np.concatenate([grid.pmin, grid.qmin, grid.vmin, turn_low, np.zeros(len(loose))])
+    upper = np.concatenate([grid.pmax, grid.qmax, grid.vmax, turn_high, np.full(len(loose), FARTHEST)])
     switched = "branch" in problem.inputs
     own = np.zeros(n, dtype=np.complex128)
     if not switched:
@@ -101,8 +96,6 @@ def relaxation(
         return here * (other.real * c + other.imag * s), here * (other.real * s - other.imag * c)
 
     def objective(x: Any, y: Any) -> Any:
-        if shedding:
-            return jnp.sum(y[blocks["lack"]])
         pg, at = y[blocks["pg"]], known(x)
         return jnp.sum(at.running * ((at.c2 * pg + at.c1) * pg + at.c0))
 
@@ -117,11 +110,7 @@ def relaxation(
         reactive = (own.imag * square - at.load_q).at[cone.end_bus].add(-q)
         active = active.at[grid.gen_bus].add(at.running * y[blocks["pg"]])
         reactive = reactive.at[grid.gen_bus].add(at.running * y[blocks["qg"]])
-        balance = jnp.concatenate([active, reactive])
-        if shedding:
-            more, less = jnp.split(y[blocks["lack"]], 2)
-            balance = balance + more - less
-        return balance
+        return jnp.concatenate([active, reactive])
 
     def squared(y: Any, at: Any, on: Any) -> tuple[Any, Any]:
         p, q = coupled(y, at, on)
@@ -164,7 +153,6 @@ def relaxation(
             np.ones(n),
             np.zeros(k),
             np.full(len(loose), NEAR),
-            np.full(lacking, 0.1),
         ]
     )
     return Problem(

@@ -101,8 +101,13 @@ class RowAttempts:
 
     @property
     def by_lanes(self) -> bool:
-        """Large, and the interior-point method has come to nothing."""
-        return self.by_interior and self.centred and self.may_be_feasible and self.methods.interior.large
+        """The interior-point method has come to nothing, and elastic constraints may tell why."""
+        return self.by_interior and self.centred
+
+    @property
+    def large(self) -> bool:
+        """Whether there are so many outputs that one of their bounds is always near."""
+        return self.methods.interior.large
 
     @property
     def searched(self) -> bool:
@@ -111,7 +116,7 @@ class RowAttempts:
 
     @property
     def last_warm(self) -> bool:
-        """All that starts warm has failed, and there may be a solution."""
+        """There may be a solution, and a nominal one to start from."""
         return self.warm == "interior" and self.nominal is not None and self.may_be_feasible
 
     @property
@@ -145,9 +150,13 @@ class RowAttempts:
         if self.methods.batch is None:
             return []
         done = self.methods.batch.solve(self.x[None], None, np.zeros(1, dtype=bool))
+        iterations = int(done.iterations[0])
         if done.status[0] == RowStatus.INFEASIBLE and not self.met_feasible:
             self.searches = [SearchEnd.INFEASIBLE] * 2
-        iterations = int(done.iterations[0])
+            return [
+                AttemptResult(None, Outcome.INFEASIBLE, iterations),
+                AttemptResult(None, Outcome.INFEASIBLE, 0),
+            ]
         if done.status[0] != RowStatus.CONVERGED:
             return [AttemptResult(None, Outcome.NUMERICAL, iterations)]
         return [AttemptResult(done.point.take(0), Outcome.OK, iterations)]
@@ -216,14 +225,18 @@ FALLBACKS = (
         RowAttempts.interior_from_nominal, lambda row: row.by_interior and row.centred and row.may_be_feasible
     ),
     # Large problems: the searches below end at zero pivots there, and IPOPT takes minutes; elastic lanes take seconds.
-    Fallback(RowAttempts.lanes, lambda row: row.by_lanes),
+    Fallback(RowAttempts.lanes, lambda row: row.by_lanes and row.large and row.may_be_feasible),
     # `warm="ipopt"` and `warm="none"`: IPOPT from a start that is given, and from the nominal solution.
     Fallback(RowAttempts.ipopt_from_start, lambda row: row.warm != "interior" and row.start is not None),
     Fallback(RowAttempts.ipopt_from_nominal, lambda row: row.warm == "ipopt" and row.nominal is not None),
+    # Past saddles: half of the rows with a solution that get here, in a quarter of the searches' time (179_goc__api,
+    # 24__api, 162__api), some of which searches end far from.
+    Fallback(RowAttempts.interior_inertia_corrected, lambda row: row.last_warm and row.centred),
     # Two searches for a feasible point: most rows that are left have none, and IPOPT takes long to find that out.
     Fallback(RowAttempts.feasibility, lambda row: row.searched),
-    # There may be a solution: once more from the nominal solution, first past saddles.
-    Fallback(RowAttempts.interior_inertia_corrected, lambda row: row.last_warm and row.centred),
+    # Where those found nothing, elastic lanes settle nearly every row, in less than half of the time that IPOPT takes.
+    Fallback(RowAttempts.lanes, lambda row: row.by_lanes and not row.large and not row.met_feasible),
+    # There may be a solution: once more from the nominal solution.
     Fallback(RowAttempts.ipopt_from_nominal, lambda row: row.last_warm),
     # Cold starts, unless searches say that there is no feasible point and nobody asked to be thorough.
     Fallback(RowAttempts.ipopt_cold, lambda row: row.cold),

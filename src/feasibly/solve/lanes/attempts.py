@@ -7,6 +7,7 @@ somewhere else, that is said.
               NEAR, or WIDE_FAST   on the nominal central path, near its end or at a larger barrier parameter
               WIDE                 at the larger one with safeguarded steps
               CORRECTED            the same with the inertia corrected
+              WIDER_CORRECTED      the same where the barrier parameter is larger still
     elastic   ELASTIC              constraints may be violated at an l1 penalty; stalled: left to others
                                    feasible: FINISH
                                    infeasible: LEAST, then LEAST_FROM_GUESS, the least that can be violated from two
@@ -100,6 +101,9 @@ point."""
 WIDE_FAST_CORRECTED = replace(WIDE_FAST, correct_inertia=True)
 """For large problems, before safeguarded ones: rows of case9241_pegase that end at a saddle end at a minimum beside it
 in 25 iterations more, and safeguarded steps stall at once where there are thousands of outputs."""
+WIDER_CORRECTED = replace(CORRECTED, start=StartPoint.WIDER)
+"""Two of 160 rows of 179_goc__api that have a solution were called infeasible, for searches from both sides ended at
+local minima of the violation; from further up they are solved in 15 and 20 iterations."""
 ELASTIC = Attempt(StartPoint.NOMINAL, "elastic", elastic=True, correct_inertia=True)
 FINISH = Attempt(StartPoint.ELASTIC_END, "fast")
 FINISH_SAFEGUARDED = Attempt(StartPoint.ELASTIC_END, "safeguarded")
@@ -113,7 +117,7 @@ FOLLOWED = replace(ELASTIC, start=StartPoint.STILL_ELASTIC, to_optimum=True)
 40 rows of case588_sdet__sad, each of which took IPOPT as long as lanes take for all others."""
 FINISH_PENALISED, FOLLOWED_PENALISED = (replace(one, higher_penalty=True) for one in (FINISH, FOLLOWED))
 
-AGAIN = replace(CORRECTED, start=StartPoint.WIDER, again=True)
+AGAIN = replace(WIDER_CORRECTED, again=True)
 """Of 200 rows of 197_snem__sad two, and of 162_ieee_dtc (correlated) two, ended above the optimum that IPOPT finds with
 CORRECTED alone; with this one of the four does. A tenth of the rows of such grids come here, of others hardly any."""
 AGAIN_FROM_GUESS = replace(AGAIN, start=StartPoint.GUESS)
@@ -124,7 +128,8 @@ FOLLOWING: dict[tuple[Attempt, AttemptStatus], Attempt] = {
     (NEAR, STALLED): WIDE,  # the row is congested: a more central start
     (WIDE_FAST, STALLED): WIDE,  # fast steps stalled
     (WIDE, STALLED): CORRECTED,  # it may have gone to a saddle
-    (CORRECTED, STALLED): ELASTIC,  # it is at the edge of feasibility, or beyond
+    (CORRECTED, STALLED): WIDER_CORRECTED,  # a start that is more central still
+    (WIDER_CORRECTED, STALLED): ELASTIC,  # it is at the edge of feasibility, or beyond
     # ---- elastic: where it is feasible it is finished, else it is asked whether anything is
     (ELASTIC, CONVERGED): FINISH,  # near the row's own central path: a few iterations
     (ELASTIC, INFEASIBLE): LEAST,  # for its cost, or because there is no feasible point?
@@ -146,6 +151,7 @@ FOLLOWING: dict[tuple[Attempt, AttemptStatus], Attempt] = {
             CORRECTED, FINISH, FOLLOWED, FINISH_SAFEGUARDED, FINISH_PENALISED, FOLLOWED_PENALISED
         )
     },
+    (WIDER_CORRECTED, CONVERGED): AGAIN_FROM_GUESS,
     (AGAIN, CONVERGED): AGAIN_FROM_GUESS,
     (AGAIN, STALLED): AGAIN_FROM_GUESS,
 }  # fmt: skip
@@ -157,6 +163,7 @@ LARGE_FOLLOWING = {
     if not attempt.again  # which takes them long
 } | {
     (NEAR, STALLED): WIDE_FAST_CORRECTED,  # safeguarded steps stall at once
+    (CORRECTED, STALLED): ELASTIC,  # from further up they do, too
     (NEAR, INFEASIBLE): GUESS,  # is it infeasible from elsewhere, too?
     (WIDE_FAST, STALLED): NEAR,  # the other central point
     (WIDE_FAST, INFEASIBLE): GUESS,  # is it infeasible from elsewhere, too?
@@ -164,7 +171,8 @@ LARGE_FOLLOWING = {
     (WIDE_FAST_CORRECTED, STALLED): WIDE,  # one more kind of step
     (WIDE_FAST_CORRECTED, INFEASIBLE): LEAST_FROM_GUESS,  # a search from elsewhere decides
 }
-"""The same for large problems: other ways from the central path to WIDE, and no row is solved again."""
+"""The same for large problems: other ways from the central path to WIDE, none from further up, and no row is solved
+again."""
 
 
 @dataclass(frozen=True)

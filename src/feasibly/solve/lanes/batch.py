@@ -35,6 +35,8 @@ class BatchResult:
     status: NDArray[np.int8]
     """Of each row, a `RowStatus`."""
     iterations: NDArray[np.int64]
+    least: dict[int, Array]
+    """Of rows for which a search ended there, the iterate where constraints are violated least (`least_violating`)."""
 
     @property
     def converged(self) -> Mask:
@@ -128,10 +130,11 @@ class BatchSolver:
             parts.append(self._solve(x[some], own, given[some], go_on, large_barrier))
         if len(parts) == 1:
             return parts[0]
+        least = {rows * k + row: end for k, part in enumerate(parts) for row, end in part.least.items()}
         status, iterations = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("status", "iterations")
         )
-        return BatchResult(Point.join([part.point for part in parts]), status, iterations)
+        return BatchResult(Point.join([part.point for part in parts]), status, iterations, least)
 
     def _solve(
         self, x: Array, starts: Point | None, given: Mask, go_on: Callable[[], bool], large_barrier: bool
@@ -146,7 +149,7 @@ class BatchSolver:
         lanes.run()
         status = np.where(self._model.opens(x), RowStatus.UNSOLVED, lanes.status).astype(np.int8)
         point = self._points(x, lanes.found, status == RowStatus.CONVERGED)
-        return BatchResult(point, status, lanes.iterations)
+        return BatchResult(point, status, lanes.iterations, lanes.least)
 
     # ---- attempts --------------------------------------------------------------------------------------
 
@@ -208,6 +211,16 @@ class BatchSolver:
         return plain
 
     # ---- results ---------------------------------------------------------------------------------------
+
+    def least_violating(self, x: Array, result: BatchResult) -> tuple[NDArray[np.int64], Point]:
+        """Rows for which a search for a feasible point ended where constraints are violated least, and those points.
+
+        Their multipliers are those of a cost of nothing, up to one factor.
+        """
+        rows = np.array(sorted(result.least), dtype=np.int64)
+        if not len(rows):
+            return rows, result.point.take(rows)
+        return rows, self._point(x[rows], np.stack([result.least[row] for row in rows.tolist()]))
 
     def _points(self, x: Array, found: Array, converged: Mask) -> Point:
         """Iterates as points in the problem's own units; NaN where there is none."""

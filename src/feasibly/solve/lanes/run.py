@@ -41,6 +41,7 @@ class LaneRun:
         found: the iterates that rows have converged at, without elastic variables.
         status: of each row, a `RowStatus`.
         iterations: of each row, all attempts together.
+        least: iterates, by row, of searches that ended where constraints are violated least.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class LaneRun:
         self.status = np.full(count, RowStatus.NOT_STARTED, dtype=np.int8)
         self.iterations = np.zeros(count, dtype=np.int64)
         others = self._plan.large_barrier if large_barrier else self._plan.near
+        self.least: dict[int, Array] = {}
         self._fresh = deque(
             Assigned(row, self._plan.given if row in plain_starts else others) for row in range(count)
         )
@@ -106,6 +108,8 @@ class LaneRun:
             elif attempt.with_objective:
                 self._plain_starts[row] = self._batch.without_elastic(iterate, attempt)
                 self._elastic_ends[row] = iterate.copy()
+        if iterate is not None and status is AttemptStatus.INFEASIBLE_POINT and not attempt.with_objective:
+            self.least[row] = iterate[: self.found.shape[1]].copy()
         if attempt.concludes and status is AttemptStatus.INFEASIBLE_POINT:
             self.status[row] = RowStatus.INFEASIBLE
             return None
