@@ -102,12 +102,7 @@ class RowAttempts:
     @property
     def by_lanes(self) -> bool:
         """The interior-point method has come to nothing, and elastic constraints may tell why."""
-        return self.by_interior and self.centred
-
-    @property
-    def large(self) -> bool:
-        """Whether there are so many outputs that one of their bounds is always near."""
-        return self.methods.interior.large
+        return self.by_interior and self.centred and self.may_be_feasible
 
     @property
     def searched(self) -> bool:
@@ -224,18 +219,17 @@ FALLBACKS = (
     Fallback(
         RowAttempts.interior_from_nominal, lambda row: row.by_interior and row.centred and row.may_be_feasible
     ),
-    # Large problems: the searches below end at zero pivots there, and IPOPT takes minutes; elastic lanes take seconds.
-    Fallback(RowAttempts.lanes, lambda row: row.by_lanes and row.large and row.may_be_feasible),
     # `warm="ipopt"` and `warm="none"`: IPOPT from a start that is given, and from the nominal solution.
     Fallback(RowAttempts.ipopt_from_start, lambda row: row.warm != "interior" and row.start is not None),
     Fallback(RowAttempts.ipopt_from_nominal, lambda row: row.warm == "ipopt" and row.nominal is not None),
-    # Past saddles: half of the rows with a solution that get here, in a quarter of the searches' time (179_goc__api,
-    # 24__api, 162__api), some of which searches end far from.
+    # Past saddles: half of the rows with a solution that get here, in a quarter of the time of the searches below
+    # (179_goc__api, 24__api, 162__api).
     Fallback(RowAttempts.interior_inertia_corrected, lambda row: row.last_warm and row.centred),
-    # Two searches for a feasible point: most rows that are left have none, and IPOPT takes long to find that out.
+    # Elastic constraints settle nearly every row that is left, most of which have no solution, sooner than searches and
+    # IPOPT do, and find more solutions. Of large problems the searches end at zero pivots, and IPOPT takes minutes.
+    Fallback(RowAttempts.lanes, lambda row: row.by_lanes),
+    # Two searches for a feasible point: IPOPT takes long to find out that there is none.
     Fallback(RowAttempts.feasibility, lambda row: row.searched),
-    # Where those found nothing, elastic lanes settle nearly every row, in less than half of the time that IPOPT takes.
-    Fallback(RowAttempts.lanes, lambda row: row.by_lanes and not row.large and not row.met_feasible),
     # There may be a solution: once more from the nominal solution.
     Fallback(RowAttempts.ipopt_from_nominal, lambda row: row.last_warm),
     # Cold starts, unless searches say that there is no feasible point and nobody asked to be thorough.
