@@ -26,6 +26,25 @@ class Conic:
     """Multipliers of the active, then the reactive balances: what one more unit of load costs."""
 
 
+class _Rows:
+    """Rows of a sparse matrix, put together an entry at a time."""
+
+    def __init__(self, width: int, count: int = 0) -> None:
+        self._width, self._count = width, count
+        self._entries: list[tuple[int, int, float]] = []
+
+    def append(self, at: list[int], values: list[float]) -> None:
+        self._count += 1
+        self.add(self._count - 1, at, values)
+
+    def add(self, row: int, at: list[int], values: list[float]) -> None:
+        self._entries += [(row, place, value) for place, value in zip(at, values, strict=True)]
+
+    def matrix(self) -> sparse.csr_matrix:
+        row, column, value = zip(*self._entries, strict=True)
+        return sparse.csr_matrix((value, (row, column)), (self._count, self._width))
+
+
 def relax(
     grid: Grid, pd: np.ndarray, qd: np.ndarray, tolerance: float = 1e-9, *, lacking: bool = False
 ) -> Conic:
@@ -51,67 +70,70 @@ def relax(
             yield b, t, pair, -sign, y_tt[b], y_tf[b]
 
     # S = conj(own) w + conj(coupling) (c + i sign s)
-    p_rows, q_rows = np.zeros((2 * m, size)), np.zeros((2 * m, size))
-    active, reactive = np.zeros((n, size)), np.zeros((n, size))
-    for e, (_, bus, pair, sign, own, other) in enumerate(ends()):
-        p_rows[e, [at_w + bus, at_c + pair, at_s + pair]] = own.real, other.real, sign * other.imag
-        q_rows[e, [at_w + bus, at_c + pair, at_s + pair]] = -own.imag, -other.imag, sign * other.real
-        active[bus] += p_rows[e]
-        reactive[bus] += q_rows[e]
+    p_rows, q_rows = _Rows(size), _Rows(size)
+    balance = _Rows(size, 2 * n)
+    for _, bus, pair, sign, own, other in ends():
+        at = [at_w + bus, at_c + pair, at_s + pair]
+        p, q = [own.real, other.real, sign * other.imag], [-own.imag, -other.imag, sign * other.real]
+        p_rows.append(at, p)
+        q_rows.append(at, q)
+        balance.add(bus, at, p)
+        balance.add(n + bus, at, q)
     for bus, gs, bs in zip(grid.shunt_bus, grid.gs, grid.bs, strict=True):
-        active[bus, at_w + bus] += gs
-        reactive[bus, at_w + bus] -= bs
+        balance.add(bus, [at_w + bus], [gs])
+        balance.add(n + bus, [at_w + bus], [-bs])
     for i, bus in enumerate(grid.gen_bus):
-        active[bus, i] -= 1.0
-        reactive[bus, g + i] -= 1.0
+        balance.add(bus, [i], [-1.0])
+        balance.add(n + bus, [g + i], [-1.0])
     load_p, load_q = np.zeros(n), np.zeros(n)
     np.add.at(load_p, grid.load_bus, pd)
     np.add.at(load_q, grid.load_bus, qd)
 
-    rows: list[np.ndarray] = [np.concatenate([active, reactive])]
+    rows = [balance.matrix()]
     right: list[np.ndarray] = [np.concatenate([-load_p, -load_q])]
     cones: list[Any] = [clarabel.ZeroConeT(2 * n)]
     low = np.concatenate([grid.pmin, grid.qmin, grid.vmin**2])
     high = np.concatenate([grid.pmax, grid.qmax, grid.vmax**2])
-    box = []
+    box, most = _Rows(size), []
     for i in range(at_c):
         for bound, sign in ((high[i], 1.0), (low[i], -1.0)):
             if np.isfinite(bound):
-                row = np.zeros(size)
-                row[i] = sign
-                box.append((row, sign * bound))
+                box.append([i], [sign])
+                most.append(sign * bound)
     for b in range(m):
         f, t = int(grid.branch_from[b]), int(grid.branch_to[b])
         pair, sign = pairs[min(f, t), max(f, t)], 1.0 if f < t else -1.0
         for limit, way in ((grid.angmax[b], 1.0), (grid.angmin[b], -1.0)):
             if max(abs(grid.angmin[b]), abs(grid.angmax[b])) < np.pi / 2 - 1e-6:  # else c may be negative
-                row = np.zeros(size)
-                row[at_s + pair], row[at_c + pair] = way * sign, -way * np.tan(limit)
-                box.append((row, 0.0))
+                box.append([at_s + pair, at_c + pair], [way * sign, -way * np.tan(limit)])
+                most.append(0.0)
         if np.isfinite(grid.current[b]):  # |I|^2 is linear in the products of voltages
             for own, other, bus, far, turn in (
                 (y_ff[b], y_ft[b], f, t, sign),
                 (y_tt[b], y_tf[b], t, f, -sign),
             ):
-                row = np.zeros(size)
                 cross = own * np.conj(other)
-                row[at_w + bus], row[at_w + far] = abs(own) ** 2, abs(other) ** 2
-                row[at_c + pair], row[at_s + pair] = 2.0 * cross.real, -2.0 * turn * cross.imag
-                box.append((row, grid.current[b] ** 2))
-    rows.append(np.array([row for row, _ in box]))
-    right.append(np.array([value for _, value in box]))
-    cones.append(clarabel.NonnegativeConeT(len(box)))
+                box.append(
+                    [at_w + bus, at_w + far, at_c + pair, at_s + pair],
+                    [abs(own) ** 2, abs(other) ** 2, 2.0 * cross.real, -2.0 * turn * cross.imag],
+                )
+                most.append(grid.current[b] ** 2)
+    rows.append(box.matrix())
+    right.append(np.array(most))
+    cones.append(clarabel.NonnegativeConeT(len(most)))
+    surface = _Rows(size)
     for (i, j), pair in pairs.items():  # c^2 + s^2 <= w_i w_j
-        block = np.zeros((4, size))
-        block[0, [at_w + i, at_w + j]] = -1.0, -1.0
-        block[1, [at_w + i, at_w + j]] = -1.0, 1.0
-        block[2, at_c + pair] = block[3, at_s + pair] = -2.0
-        rows.append(block)
-        right.append(np.zeros(4))
+        surface.append([at_w + i, at_w + j], [-1.0, -1.0])
+        surface.append([at_w + i, at_w + j], [-1.0, 1.0])
+        surface.append([at_c + pair], [-2.0])
+        surface.append([at_s + pair], [-2.0])
         cones.append(clarabel.SecondOrderConeT(4))
+    rows.append(surface.matrix())
+    right.append(np.zeros(4 * k))
+    p_all, q_all = p_rows.matrix(), q_rows.matrix()
     for e in range(2 * m):
         if np.isfinite(grid.rate[e // 2]):
-            rows.append(np.stack([np.zeros(size), -p_rows[e], -q_rows[e]]))
+            rows.append(sparse.vstack([sparse.csr_matrix((1, size)), -p_all[e], -q_all[e]]))
             right.append(np.array([grid.rate[e // 2], 0.0, 0.0]))
             cones.append(clarabel.SecondOrderConeT(3))
     c2, c1, c0 = grid.cost.T
@@ -120,7 +142,7 @@ def relax(
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
-    matrix = sparse.csc_matrix(sparse.vstack([sparse.csr_matrix(part) for part in rows]))
+    matrix = sparse.csc_matrix(sparse.vstack(rows))
     if lacking:
         off = sparse.eye(matrix.shape[0], 2 * n)
         own = sparse.eye(4 * n)

@@ -1,5 +1,6 @@
 """When a row counts as one without a solution: two ends that agree, and no feasible point met."""
 
+import sys
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -9,8 +10,10 @@ import pytest
 from feasibly.problem.core import Problem
 from feasibly.solve import Outcome, Solver
 from feasibly.solve._attempt import AttemptEnd
+from feasibly.solve.feasibility import Feasibility
 from feasibly.solve.lanes.batch import BatchResult
 from feasibly.solve.records import AttemptResult
+from feasibly.solve.sensitivity import Differentiator
 from feasibly.solve.settings import DEFAULT
 from feasibly.solve.status import AttemptStatus, RowStatus, SearchEnd
 from tests.problems import make
@@ -86,3 +89,18 @@ def stalled(solver: Solver) -> AttemptEnd:
     """An attempt that ended far from feasible, nowhere in particular."""
     central = solver.interior.central_points[0]
     return AttemptEnd(central, AttemptStatus.STALLED, 1, violation=1.0)
+
+
+def test_what_casadi_remarks_on_is_not_shown(monkeypatch, capsys):
+    """It writes a line for every singular matrix, from derivatives and searches as from solving."""
+    solver = Solver.build(make("toy"))
+    solved = solver.solve(solver.model.nominal)
+
+    def remark(*_, **__):
+        print('CasADi - WARNING("LDL factorization has zeros in D")', file=sys.stderr)
+
+    monkeypatch.setattr(Differentiator, "differentiate", remark)
+    monkeypatch.setattr(Feasibility, "_run", remark)
+    solver.sensitivity(solver.model.nominal, solved.point)
+    assert solver.feasibility.least_infeasible(solver.model.nominal, solver.model.start) is None
+    assert not capsys.readouterr().err

@@ -14,6 +14,7 @@ import numpy as np
 
 from feasibly.problem.point import Point
 from feasibly.solve._attempt import AttemptEnd
+from feasibly.solve.compiled import without_remarks
 from feasibly.solve.interior import InteriorPoint
 from feasibly.solve.model import NlpModel, complete
 from feasibly.solve.records import Array
@@ -44,7 +45,8 @@ class Feasibility:
 
         Where the problem is convex these are what a proof that nothing is feasible is made of.
         """
-        end = self._run(x, y)
+        with without_remarks():
+            end = self._run(x, y)
         if end is None:
             return None
         n, ne, scale = len(self.model.lower), self.model.n_equalities, self.model.scale[1:]

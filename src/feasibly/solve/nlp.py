@@ -207,7 +207,9 @@ class Solver:
             raise FeasiblyError("a row without a solution has no sensitivity")
         row = np.asarray(x, dtype=np.float64)
         self._check_shapes(row, None)
-        return self._differentiator.differentiate(row, point, check_directions(directions, len(row)))
+        along = check_directions(directions, len(row))
+        with without_remarks():
+            return self._differentiator.differentiate(row, point, along)
 
     @staticmethod
     def _quietly(attempts: Iterator[AttemptResult]) -> Iterator[AttemptResult]:
