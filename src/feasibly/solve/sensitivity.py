@@ -15,7 +15,7 @@ derivative is one solve with its Jacobian. In order (`Differentiator.differentia
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import casadi
 import numpy as np
@@ -31,6 +31,9 @@ from feasibly.solve.records import Array
 from feasibly.solve.settings import SolverSettings
 
 Mask = NDArray[np.bool_]
+
+SLOWEST = 0.999
+"""A refinement that falls no faster than that has not converged: it keeps a division from zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +60,35 @@ class _Iterate:
     z: Array
 
 
+class _Derivatives(NamedTuple):
+    """At a point: equalities, inequalities, the Lagrangian's gradient; entries of their Jacobians and the Hessian."""
+
+    equality: Array
+    inequality: Array
+    gradient: Array
+    jacobian: Array
+    normals: Array
+    hessian: Array
+
+
+class _Found(NamedTuple):
+    """The optimum of an active set, and its derivatives."""
+
+    at: _Iterate
+    parts: _Derivatives
+
+
 class Differentiator:
     """Sensitivities of one model; its functions and their patterns are built once. Made by `Solver.sensitivity`."""
 
     def __init__(self, model: NlpModel, settings: SolverSettings) -> None:
         self.model, self.settings = model, settings
-        self._functions = [Compiled(each) for each in (model.second_order, model.input_jacobians)]
-        second, first = (each.function for each in self._functions)
-        self._patterns = [_pattern(second.sparsity_out(k)) for k in (4, 5, 6)]
-        self._input_patterns = [_pattern(first.sparsity_out(k)) for k in range(3)]
+        functions = model.first_order, model.second_order, model.input_jacobians
+        self._values, self._second, self._inputs = (Compiled(each) for each in functions)
+        self.jacobian, self.normals, self.hessian = (
+            _Pattern(model.second_order.sparsity_out(k)) for k in (4, 5, 6)
+        )
+        self._input_patterns = [_Pattern(model.input_jacobians.sparsity_out(k)) for k in range(3)]
         self._bound_slopes = None
         if model.bounds is not None:
             x = casadi.SX.sym("x", len(model.nominal))
@@ -81,8 +104,8 @@ class Differentiator:
         model, along = self.model, np.eye(len(x)) if directions is None else directions
         row = _Row(self, x)
         given = row.scaled(point)
-        found, active, sure = row.cross_over(given)
-        dy, dnu, dz = row.move(found if sure else given, along, active if sure else None)
+        found, active = row.cross_over(given)
+        dy, dnu, dz = row.move_as_it_is(given, along) if found is None else row.move(found, along, active)
         moved = np.zeros((len(model.lower), along.shape[1]))
         moved[model.free] = dy
         if self._bound_slopes is not None:
@@ -96,18 +119,21 @@ class Differentiator:
             inequality=dz[:ni] * (model.inequality_scale / unit)[:, None],
         )
 
-    def derivatives(self, x: Array, at: _Iterate) -> tuple[Array, Array, Array, Any, Any, Any]:
-        """The Lagrangian's gradient, equalities, inequalities; their Jacobians and the Hessian."""
-        inequality_z = at.z[: self.model.n_inequalities]
-        _, equality, inequality, gradient, *entries = self._functions[0](at.y, x, at.nu, inequality_z)
-        jacobians_and_hessian = _matrices(entries, self._patterns)
-        return gradient, equality, inequality, *jacobians_and_hessian
+    def inequalities(self, x: Array, at: _Iterate) -> Array:
+        """Their values alone."""
+        return self._values(at.y, x, at.nu, at.z[: self.model.n_inequalities])[2]
+
+    def derivatives(self, x: Array, at: _Iterate) -> _Derivatives:
+        """Everything that Newton's method needs at a point."""
+        return _Derivatives(*self._second(at.y, x, at.nu, at.z[: self.model.n_inequalities])[1:])
 
     def input_changes(self, x: Array, at: _Iterate, along: Array) -> tuple[Array, Array, Array]:
         """How the gradient, the equalities and all limits move with the input alone."""
         model = self.model
-        entries = self._functions[1](at.y, x, at.nu, at.z[: model.n_inequalities])
-        gradient, equality, inequality = (part @ along for part in _matrices(entries, self._input_patterns))
+        entries = self._inputs(at.y, x, at.nu, at.z[: model.n_inequalities])
+        gradient, equality, inequality = (
+            part.matrix(values) @ along for part, values in zip(self._input_patterns, entries, strict=True)
+        )
         bounds = np.zeros((2 * len(model.free), along.shape[1]))
         if self._bound_slopes is not None:
             low, high = (part.sparse().tocsr() @ along for part in self._bound_slopes(x))
@@ -138,55 +164,58 @@ class _Row:
         """What all limits have left."""
         return np.concatenate([-inequality, at.y - self._lower, self._upper - at.y])
 
-    def cross_over(self, at: _Iterate) -> tuple[_Iterate, Mask, bool]:
-        """Newton's method on the active set: where it ends, on which set, and whether that is an optimum."""
+    def cross_over(self, at: _Iterate) -> tuple[_Found | None, Mask]:
+        """Newton's method on the active set: where it ends, if that is an optimum, and on which set."""
         s = self._made.settings
-        active = at.z > self.slacks(at, self._made.derivatives(self._x, at)[2])
-        sure = False
+        active = at.z > self.slacks(at, self._made.inequalities(self._x, at))
         for _ in range(s.crossover_rounds):
             at = _Iterate(at.y, at.nu, np.where(active, at.z, 0.0))
             parts = self._made.derivatives(self._x, at)
-            slack = self.slacks(at, parts[2])
+            slack = self.slacks(at, parts.inequality)
             wrong = np.where(active, at.z < -s.crossover_sign, slack < -s.crossover_sign)
-            gradient = self._with_bounds(parts[0], at.z)
+            gradient = self._with_bounds(parts.gradient, at.z)
             off = np.where(active, -slack, 0.0)
-            residual = max(np.abs(part).max(initial=0.0) for part in (gradient, parts[1], off))
+            residual = max(np.abs(part).max(initial=0.0) for part in (gradient, parts.equality, off))
             largest = max(np.abs(part).max(initial=0.0) for part in (at.nu, at.z))
-            sure = not wrong.any() and residual <= s.crossover_residual * (1.0 + largest)
-            if sure or not np.isfinite(residual):
+            if not wrong.any() and residual <= s.crossover_residual * (1.0 + largest):
+                return _Found(at, parts), active
+            if not np.isfinite(residual):
                 break
             active = active ^ wrong
             at = _Iterate(at.y, at.nu, np.where(active, at.z, 0.0))
-            gradient = self._with_bounds(parts[0], at.z)
+            gradient = self._with_bounds(parts.gradient, at.z)
             off = np.where(active, -slack, 0.0)
             try:
                 dy, dnu, dz = self._solve(
-                    parts[3:], gradient[:, None], parts[1][:, None], off[:, None], active, refine=False
+                    parts, gradient[:, None], parts.equality[:, None], off[:, None], active, refine=False
                 )
             except FeasiblyError:
                 break
             at = _Iterate(at.y + dy[:, 0], at.nu + dnu[:, 0], at.z + dz[:, 0])
-        return at, active, sure
+        return None, active
 
-    def move(self, at: _Iterate, along: Array, active: Mask | None) -> tuple[Array, Array, Array]:
-        """How outputs and multipliers move; without an active set, limits count as they are."""
+    def move(self, found: _Found, along: Array, active: Mask) -> tuple[Array, Array, Array]:
+        """How the optimum of an active set and its multipliers move."""
+        changes = self._made.input_changes(self._x, found.at, along)
+        return self._solve(found.parts, *changes, active)
+
+    def move_as_it_is(self, at: _Iterate, along: Array) -> tuple[Array, Array, Array]:
+        """How a point moves whose active set is not known: limits count with their multiplier over their slack."""
         parts = self._made.derivatives(self._x, at)
         changes = self._made.input_changes(self._x, at, along)
-        if active is not None:
-            return self._solve(parts[3:], *changes, active)
         floor = self._made.settings.slack_floor
-        slack = np.maximum(self.slacks(at, parts[2]), floor)
+        slack = np.maximum(self.slacks(at, parts.inequality), floor)
         hard = at.z > slack
         soft = np.where(hard, 0.0, at.z / slack)
         corner = np.where(hard, slack / np.maximum(at.z, floor), 0.0)
-        return self._solve(parts[3:], *changes, hard, soft, corner)
+        return self._solve(parts, *changes, hard, soft, corner)
 
     def _with_bounds(self, gradient: Array, z: Array) -> Array:
         """The Lagrangian's gradient, multipliers of bounds included."""
         return gradient - z[self._ni : self._ni + self._n] + z[self._ni + self._n :]
 
     def _solve(
-        self, matrices: Any, gradient: Array, equality: Array, limits: Array, active: Mask,
+        self, parts: _Derivatives, gradient: Array, equality: Array, limits: Array, active: Mask,
         soft: Array | None = None, corner: Array | None = None, refine: bool = True,
     ) -> tuple[Array, Array, Array]:  # fmt: skip
         """What undoes these changes of the optimality conditions: moves of outputs and multipliers.
@@ -194,65 +223,92 @@ class _Row:
         Limits that are `active` hold with equality, but for `corner` times the change of their multiplier; others count
         by `soft`, which is added to the Hessian. Without refinement nothing is asked of the solution.
         """
-        equality_jacobian, inequality_jacobian, hessian = matrices
-        n, regular = self._n, self._made.settings.sensitivity_regularisation
-        identity = sparse.identity(n, format="csr")
-        jacobian = sparse.vstack([inequality_jacobian, -identity, identity], format="csr")
+        made, n, regular = self._made, self._n, self._made.settings.sensitivity_regularisation
+        ne = len(equality)
         rows = np.flatnonzero(active)
-        normals = sparse.vstack([equality_jacobian, jacobian[rows]])
-        if soft is not None:
-            hessian = hessian + jacobian.T @ sparse.diags(soft) @ jacobian
-            gradient = gradient + jacobian.T @ (soft[:, None] * limits)
-        tail = np.concatenate(
-            [np.zeros(len(equality)), np.zeros(len(rows)) if corner is None else corner[rows]]
+        tail = np.concatenate([np.zeros(ne), np.zeros(len(rows)) if corner is None else corner[rows]])
+        size = n + len(tail)
+        place = np.zeros(len(active), dtype=np.intp)
+        place[rows] = n + ne + np.arange(len(rows))
+        normals, bounds = made.normals, rows[rows >= self._ni] - self._ni
+        pressing = active[normals.rows]
+        # Equalities, active inequalities, active bounds: each a row below the Hessian and a column beside it.
+        below = np.concatenate(
+            [n + made.jacobian.rows, place[normals.rows[pressing]], place[bounds + self._ni]]
         )
-        system = sparse.bmat([[hessian, normals.T], [normals, sparse.diags(-tail)]], format="csc")
+        of = np.concatenate([made.jacobian.columns, normals.columns[pressing], bounds % n])
+        values = np.concatenate([parts.jacobian, parts.normals[pressing], np.where(bounds < n, -1.0, 1.0)])
         diagonal = np.concatenate([np.full(n, regular), np.full(len(tail), -regular)])
+        each = np.arange(size)
+        entries = [parts.hessian, values, values, diagonal - np.concatenate([np.zeros(n), tail])]
+        at = [made.hessian.rows, below, of, each], [made.hessian.columns, of, below, each]
+        if soft is not None:
+            normal = sparse.vstack(
+                [normals.matrix(parts.normals), -sparse.identity(n), sparse.identity(n)], "csr"
+            )
+            extra = (normal.T @ sparse.diags(soft) @ normal).tocoo()
+            gradient = gradient + normal.T @ (soft[:, None] * limits)
+            for all_of, more in zip((entries, *at), (extra.data, extra.row, extra.col), strict=True):
+                all_of.append(more)
+        where = np.concatenate(at[0]), np.concatenate(at[1])
+        system = sparse.csc_matrix((np.concatenate(entries), where), (size, size))
         right = -np.concatenate([gradient, equality, limits[rows]])
-        moved = _solve(system, diagonal, right, self._made.settings, refine)
-        dy, dnu = moved[:n], moved[n : n + len(equality)]
-        dz = np.zeros_like(limits) if soft is None else soft[:, None] * (jacobian @ dy + limits)
-        dz[rows] = moved[n + len(equality) :]
+        moved = _solve(system, diagonal, right, made.settings, refine)
+        dy, dnu = moved[:n], moved[n : n + ne]
+        dz = np.zeros_like(limits) if soft is None else soft[:, None] * (normal @ dy + limits)
+        dz[rows] = moved[n + ne :]
         return dy, dnu, dz
 
 
-def _matrices(entries: list[Array], patterns: list[Any]) -> tuple[Any, ...]:
-    return tuple(
-        sparse.csc_matrix((values, part.indices, part.indptr), shape=part.shape).tocsr()
-        for values, part in zip(entries, patterns, strict=True)
-    )
+class _Pattern:
+    """Where a CasADi matrix has entries, column by column as CasADi has it."""
 
+    def __init__(self, found: Any) -> None:
+        self._starts, self.rows = (
+            np.array(found.colind(), dtype=np.int32),
+            np.array(found.row(), dtype=np.int32),
+        )
+        self.columns = np.repeat(np.arange(found.size2(), dtype=np.int32), np.diff(self._starts))
+        self._shape = found.shape
 
-def _pattern(found: Any) -> Any:
-    """A CasADi pattern as a matrix of ones, column by column as CasADi has it."""
-    columns, rows = np.array(found.colind(), dtype=np.int32), np.array(found.row(), dtype=np.int32)
-    return sparse.csc_matrix((np.ones(len(rows)), rows, columns), shape=found.shape)
+    def matrix(self, values: Array) -> Any:
+        """With these entries."""
+        return sparse.csc_matrix((values, self.rows, self._starts), shape=self._shape)
 
 
 def _solve(
     system: Any, regularisation: Array, right: Array, settings: SolverSettings, refine: bool = True
 ) -> Array:
-    """The system is factored with something on its diagonal, which refinement takes out again, if it can be.
+    """The system has something on its diagonal, which refinement takes out again, if it can be.
 
     A step of Newton's method needs no refinement: what it leaves, the next one finds. And where an output hardly
     matters refinement goes on and on.
     """
     try:
-        factors = splu((system + sparse.diags(regularisation)).tocsc())
+        factors = splu(system)
     except RuntimeError:
         raise _singular() from None
     answer = factors.solve(right)
     if not refine:
         return np.asarray(answer)
+    last = np.abs(answer).max(initial=0.0)
     for _ in range(settings.refinement_solves):
-        change = factors.solve(right - system @ answer)
+        change = factors.solve(right - system @ answer + regularisation[:, None] * answer)
         answer = answer + change
-        share = np.abs(change).max(initial=0.0) / max(np.abs(answer).max(initial=0.0), 1e-300)
-        if not share > settings.refinement_enough:
+        before, last = last, np.abs(change).max(initial=0.0)
+        ahead = changes_ahead(last, before) / max(np.abs(answer).max(initial=0.0), 1e-300)
+        if not ahead > settings.refinement_enough:
             break
-    if not share <= settings.refinement_failure:  # NaN is not
+    if not ahead <= settings.refinement_failure:  # NaN is not
         raise _singular()
     return np.asarray(answer)
+
+
+def changes_ahead(last: Any, before: Any) -> Any:
+    """What all further solves would change, extrapolated from the last two: `before` may be unknown (infinite)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(before > 0.0, np.minimum(last / before, SLOWEST), 0.0)
+    return np.where(np.isfinite(before), last * ratio / (1.0 - ratio), np.inf)
 
 
 def _singular() -> FeasiblyError:

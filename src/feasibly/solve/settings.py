@@ -346,15 +346,16 @@ class SolverSettings:
     """Less slack than this is none."""
     sensitivity_regularisation: float = 1e-10
     """Of constraints that hold with equality, so that those that depend on each other leave the system regular."""
-    refinement_solves: int = 10
+    refinement_solves: int = 20
     """On that matrix, at most: each takes out what ratios that are bounded, and what is added to the diagonals, leave.
-    Two are enough on most grids; rows of 162_ieee_dtc were off by 3e-4 with two and by 7e-7 with four."""
+    Two are enough on most grids; with ten a sixth of the rows of 197_snem and 89_pegase__api were left to one at a
+    time, with twenty a fiftieth."""
     refinement_enough: float = 1e-8
-    """A solve that changes no more than that share is the last,"""
-    refinement_correction: float = 1e-7
-    """and one whose last changes more than that is not sound: many rows at once leave it to one at a time,"""
+    """Where further solves would change no more than that share, extrapolated from the last two, they end,"""
+    refinement_correction: float = 1e-6
+    """and where they would change more than that, it is not sound: many rows at once leave it to one at a time,"""
     refinement_failure: float = 1e-4
-    """which finds no derivative where the last still changes so much: the system is singular."""
+    """which finds no derivative where that is still so much: the system is singular."""
     condensed_largest_ratio: float = 1e8
     """The largest `z/s` in it, as in `safeguarded`."""
     condensed_regularisation: float = 1e-9

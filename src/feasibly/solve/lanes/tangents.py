@@ -12,7 +12,8 @@ leaves out, and what is added to the diagonal, comes back by refinement on the s
    residuals of the optimality conditions for what the input changes. There `s / z` is zero for what is active, and
    everything else is left out.
 2. Where no active set shows itself to be that of an optimum, a point is taken as it is, and `z / s` as it has it.
-3. A direction takes a right-hand side of its own, and substitutions until they change nothing (`_follow`).
+3. A direction takes a right-hand side of its own, and substitutions until further ones would change nothing
+   (`_follow`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from feasibly.solve.lanes.kernels import workspace
 from feasibly.solve.lanes.linear import CondensedColumns
 from feasibly.solve.lanes.program import Program, entries, program
 from feasibly.solve.records import Array
+from feasibly.solve.sensitivity import changes_ahead
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -215,7 +217,7 @@ class Tangents:
         for k, direction in enumerate(along.T):
             self._blocks["along"][:] = direction[:, None]
             self._move()
-            last = self._solve_for_input(len(rows))
+            ahead = self._solve_for_input(len(rows))
             self._look()
             moved[rows[:, None], self._model.free, k] = self._blocks["moved y"][:, : len(rows)].T
             if self._model.bounds is not None:
@@ -223,24 +225,27 @@ class Tangents:
                 moved[rows, :, k] = np.where(pinned[rows], low, moved[rows, :, k])
             left = self._blocks["relative residual"][0, : len(rows)]
             s = self._settings
-            sound[rows] &= (left <= s.condensed_residual) & (last <= s.refinement_correction)  # NaN is not
+            sound[rows] &= (left <= s.condensed_residual) & (ahead <= s.refinement_correction)  # NaN is not
 
     def _solve_for_input(self, count: int) -> Array:
-        """`moved` for what stands in the blocks of the input; the last correction in the first lanes, as a share of it.
+        """`moved` for what stands in the blocks of the input; by which share of it further solves would change it in
+        the first lanes.
 
-        Residuals say nothing about directions in which there is hardly any curvature; what the last solve changes does.
+        Residuals say nothing about directions in which there is hardly any curvature; what solves change does.
         """
         blocks, s = self._blocks, self._settings
         self._start()
-        share = np.full(count, np.inf)
-        for solve in range(s.refinement_solves):
+        ahead = change = np.full(count, np.inf)
+        for _ in range(s.refinement_solves):
             self._substitute()
+            before = change
             change = np.abs(blocks["right 1"][self._linear.of_y, :count]).max(axis=0, initial=0.0)
             self._add()
-            share = change / (np.abs(blocks["moved y"][:, :count]).max(axis=0, initial=0.0) + 1e-300)
-            if solve and np.all(share <= s.refinement_enough):
+            largest = np.abs(blocks["moved y"][:, :count]).max(axis=0, initial=0.0)
+            ahead = changes_ahead(change, before) / (largest + 1e-300)
+            if np.all(ahead <= s.refinement_enough):
                 break
-        return np.asarray(share)
+        return np.asarray(ahead)
 
     # ---- active sets -----------------------------------------------------------------------------------
 
@@ -271,7 +276,10 @@ class Tangents:
             self._set_residuals(np.where(active, -slack, 0.0))
             self._assemble()
             self._factor()
-            self._solve_for_input(count)
+            # One solve: what it leaves, the next round finds. Where an output hardly matters refinement goes on and on.
+            self._start()
+            self._substitute()
+            self._add()
             moves = ~sure & np.isfinite(blocks["moved y"]).all(axis=0)
             for name in ("y", "nu", "z"):
                 blocks[name][:, moves] += blocks[f"moved {name}"][:, moves]
