@@ -15,6 +15,7 @@ from typing import Any
 
 import casadi
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
@@ -29,6 +30,12 @@ ROUNDING = 1e-10
 """Scaled residuals below this are those of an optimum; signs may be wrong by as much."""
 ROUNDED = 1e-13
 """And a gradient that is so small a share of the largest multiplier is as good as that allows."""
+SHORT, SHRINK = 1e-9, 0.5
+"""Where there is hardly any curvature, residuals are small far from the optimum: Newton's method goes on until a step
+is short, or no shorter than this share of the one before, which is rounding."""
+FLAT = 1e-8
+"""A direction with less curvature than that share of the largest (or one, in scaled units) is flat. On 179_goc one has
+1e-11, and the next 4e-3."""
 STEPS, CHANGES = 12, 12
 WAYS = (1e-5, 1e-9), (3e-6, 1e-9), (1e-5, 1e-11)
 """Steps of the input, and what is on the matrix's diagonal; the first is taken, the others say how good it is."""
@@ -102,13 +109,14 @@ class Exact:
         held, moves = down | up, np.flatnonzero(~(down | up))
         y = np.where(down, self.lower, np.where(up, self.upper, guess.y))
         nu, z = guess.nu.copy(), np.where(active, guess.z, 0.0)
-        for _ in range(STEPS):
+        last, settled = np.inf, False
+        for left in reversed(range(STEPS)):
             gradient, equality, inequality, jacobians, hessian = self._derivatives(x, y, nu, z)
             residual = np.concatenate([gradient[moves], equality, inequality[rows]])
             if not np.isfinite(residual).all():
                 return None
             rounding = ROUNDING + ROUNDED * max(np.abs(nu).max(initial=0.0), z.max(initial=0.0))
-            if np.abs(residual).max(initial=0.0) < rounding:
+            if np.abs(residual).max(initial=0.0) < rounding and (settled or not left):
                 break
             normals = sparse.vstack([jacobians[0], jacobians[1][rows]]).tocsc()[:, moves]
             corner = sparse.identity(normals.shape[0]) * -self.regular
@@ -120,6 +128,8 @@ class Exact:
                 return None
             step = factors.solve(-residual)
             y[moves] += step[: len(moves)]
+            length = np.abs(step[: len(moves)]).max(initial=0.0)
+            last, settled = length, settled or length <= SHORT or length > SHRINK * last
             nu += step[len(moves) : len(moves) + ne]
             z[rows] += step[len(moves) + ne :]
         else:
@@ -128,6 +138,27 @@ class Exact:
         z[ni : ni + n][down], z[ni + n :][up] = gradient[down], -gradient[up]
         assert held.sum() == down.sum() + up.sum()
         return Optimum(y, nu, z, active)
+
+    def flat(self, x: Array, found: Optimum) -> Array:
+        """Directions of all outputs, orthonormal, along which the optimum stays one to the last digit.
+
+        Those are held by no active constraint, and the Lagrangian hardly curves along them.
+        """
+        n, ni = len(self.free), self.model.n_inequalities
+        *_, jacobians, hessian = self._derivatives(x, found.y, found.nu, found.z)
+        held = sparse.identity(n, format="csr")[
+            np.flatnonzero(found.active[ni : ni + n] | found.active[ni + n :])
+        ]
+        normals = sparse.vstack(
+            [jacobians[0], jacobians[1][np.flatnonzero(found.active[:ni])], held]
+        ).toarray()
+        rotation, corner, _ = scipy.linalg.qr(normals.T, pivoting=True)
+        size = np.abs(np.diag(corner))
+        tangents = rotation[:, int((size > 1e-10 * size.max(initial=0.0)).sum()) :]
+        curvature, ways = np.linalg.eigh(tangents.T @ hessian.toarray() @ tangents)
+        all_of = np.zeros((len(self.model.lower), len(curvature)))
+        all_of[self.free] = tangents @ ways
+        return all_of[:, np.abs(curvature) < FLAT * np.abs(curvature).max(initial=1.0)]
 
     def wrong(self, x: Array, found: Optimum) -> Mask:
         """What is active with a multiplier of the wrong sign, or not and violated."""
@@ -161,12 +192,14 @@ class Differences:
     """The optimum they are taken at."""
     equality: Array | None = None
     """Its multipliers of equalities."""
+    flat: Array | None = None
+    """Directions `(n_outputs, any)` along which that optimum stays one to the last digit."""
     spread: float = np.inf
     """By how much they change, relative to the largest, with a shorter step and with less on the matrix's diagonal."""
 
     @property
     def determined(self) -> bool:
-        """Whether they are good to five digits themselves: not where the optimum is flat, or turns sharply."""
+        """Whether they are good to five digits themselves: not where the optimum turns sharply."""
         return self.spread < AGREED
 
 
@@ -176,15 +209,19 @@ def differences(
     start: Array,
     along: Array,
     size: Callable[[Array], float] = lambda a: np.abs(a).max(),
+    answer: Array | None = None,
 ) -> Differences:
     """Central differences of the optimum of `x` along the columns of `along`; `size` is that of what counts of moves.
 
     There are none where constraints begin or cease to press on the way: one active set has to be that of the optimum
-    here, ahead and behind.
+    here, ahead and behind. Where many points are optima to the last digit, each with differences of its own, those are
+    taken next to an `answer`, on IPOPT's active set.
     """
     near = exact.by_ipopt(x, start)
     if near is None:
         return Differences(None, "IPOPT finds nothing")
+    if answer is not None:
+        near = Optimum(answer[exact.free], near.nu, near.z, near.active)
     found = [_central(exact, x, near, along, *how) for how in WAYS]
     if any(isinstance(moves, str) for moves in found):
         return Differences(None, next(moves for moves in found if isinstance(moves, str)))
@@ -192,8 +229,14 @@ def differences(
     model, at = exact.model, found[0][1]
     y = model.lower.copy()
     y[exact.free] = at.y
-    spread = max(size(other - first) for other in others) / max(size(first), 1e-300)
-    return Differences(first, "", y, at.nu * model.equality_scale / model.objective_scale, spread)
+    flat = exact.flat(x, at)
+    spread = max(size(across(flat, other - first)) for other in others) / max(size(first), 1e-300)
+    return Differences(first, "", y, at.nu * model.equality_scale / model.objective_scale, flat, spread)
+
+
+def across(flat: Array, moves: Array) -> Array:
+    """What is left of moves without those along flat directions, which nothing determines."""
+    return np.asarray(moves - flat @ (flat.T @ moves))
 
 
 def _central(

@@ -6,7 +6,8 @@ derivative is one solve with its Jacobian. In order (`Differentiator.differentia
 
 1. what is active has a multiplier larger than its slack, in scaled units; Newton's method on that set takes the point
    to its optimum, to rounding, and the set is changed as long as a sign is wrong (`cross_over`). Then what is active
-   stays so, and nothing else counts.
+   stays so, and nothing else counts. Steps go on until they are short, or shorten no more: along flat directions an
+   optimum may be far away where residuals are small.
 2. Where no set shows itself to be that of an optimum, the point is taken as it is, and a constraint counts with its
    multiplier over its slack: where an instance sits between two active sets that is between the derivatives of either
    side.
@@ -168,7 +169,8 @@ class _Row:
         """Newton's method on the active set: where it ends, if that is an optimum, and on which set."""
         s = self._made.settings
         active = at.z > self.slacks(at, self._made.inequalities(self._x, at))
-        for _ in range(s.crossover_rounds):
+        last, settled = np.inf, False
+        for left in reversed(range(s.crossover_rounds)):
             at = _Iterate(at.y, at.nu, np.where(active, at.z, 0.0))
             parts = self._made.derivatives(self._x, at)
             slack = self.slacks(at, parts.inequality)
@@ -177,7 +179,8 @@ class _Row:
             off = np.where(active, -slack, 0.0)
             residual = max(np.abs(part).max(initial=0.0) for part in (gradient, parts.equality, off))
             largest = max(np.abs(part).max(initial=0.0) for part in (at.nu, at.z))
-            if not wrong.any() and residual <= s.crossover_residual * (1.0 + largest):
+            optimal = not wrong.any() and residual <= s.crossover_residual * (1.0 + largest)
+            if optimal and (settled or not left):
                 return _Found(at, parts), active
             if not np.isfinite(residual):
                 break
@@ -192,6 +195,8 @@ class _Row:
             except FeasiblyError:
                 break
             at = _Iterate(at.y + dy[:, 0], at.nu + dnu[:, 0], at.z + dz[:, 0])
+            step = float(np.abs(dy).max(initial=0.0))
+            last, settled = step, settled or bool(no_further(step, last, s))
         return None, active
 
     def move(self, found: _Found, along: Array, active: Mask) -> tuple[Array, Array, Array]:
@@ -302,6 +307,14 @@ def _solve(
     if not ahead <= settings.refinement_failure:  # NaN is not
         raise _singular()
     return np.asarray(answer)
+
+
+def no_further(step: Any, last: Any, settings: SolverSettings) -> Any:
+    """Whether Newton's method has got as near as it can: this step was short, or no shorter than the last.
+
+    Residuals do not tell: where there is hardly any curvature, they are small far from the optimum.
+    """
+    return (step <= settings.crossover_step) | (step > settings.crossover_shrink * last)
 
 
 def changes_ahead(last: Any, before: Any) -> Any:

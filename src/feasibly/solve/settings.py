@@ -101,6 +101,8 @@ _ELASTIC = replace(_SAFEGUARDED, refine_below=1e-2, short_step=1e-5, most_short_
         "crossover_rounds",
         "crossover_residual",
         "crossover_sign",
+        "crossover_step",
+        "crossover_shrink",
     ),
     stored={
         "start_barriers": "centres",
@@ -369,6 +371,10 @@ class SolverSettings:
     """What may be left of the optimality conditions there, relative to the largest multiplier or one."""
     crossover_sign: float = 1e-9
     """How far a multiplier, or a slack, may be on the wrong side: it is as good as zero, or rounding."""
+    crossover_step: float = 1e-7
+    """A step that moves no output further is the last: residuals are small up to 1e-3 from the optimum of 179_goc;"""
+    crossover_shrink: float = 0.5
+    """and so is one that is no shorter than this share of the one before: what is left is rounding."""
 
     @property
     def wide_barrier(self) -> float:

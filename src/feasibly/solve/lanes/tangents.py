@@ -31,7 +31,7 @@ from feasibly.solve.lanes.kernels import workspace
 from feasibly.solve.lanes.linear import CondensedColumns
 from feasibly.solve.lanes.program import Program, entries, program
 from feasibly.solve.records import Array
-from feasibly.solve.sensitivity import changes_ahead
+from feasibly.solve.sensitivity import changes_ahead, no_further
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -259,14 +259,16 @@ class Tangents:
         self._differentiate()
         active = blocks["z"] > self._slacks()
         sure = np.zeros(active.shape[1], dtype=bool)
-        for _ in range(s.crossover_rounds):
+        last, settled = np.full(active.shape[1], np.inf), sure
+        for left in reversed(range(s.crossover_rounds)):
             blocks["z"][~active] = 0.0
             self._differentiate()
             slack = self._slacks()
             wrong = np.where(active, blocks["z"] < -s.crossover_sign, slack < -s.crossover_sign)
             largest = np.maximum(*(np.abs(blocks[name]).max(axis=0, initial=0.0) for name in ("nu", "z")))
             residual = self._set_residuals(np.where(active, -slack, 0.0))
-            sure = ~wrong.any(axis=0) & (residual <= s.crossover_residual * (1.0 + largest))
+            optimal = ~wrong.any(axis=0) & (residual <= s.crossover_residual * (1.0 + largest))
+            sure = optimal & settled if left else optimal
             if sure[:count].all():
                 break
             # Lanes that are sure stay where they are, to the last digit: their neighbours do not change them.
@@ -283,6 +285,8 @@ class Tangents:
             moves = ~sure & np.isfinite(blocks["moved y"]).all(axis=0)
             for name in ("y", "nu", "z"):
                 blocks[name][:, moves] += blocks[f"moved {name}"][:, moves]
+            step = np.abs(blocks["moved y"]).max(axis=0, initial=0.0)
+            last, settled = step, settled | no_further(step, last, s)
         self._count_active(active)
         return sure[:count]
 
