@@ -271,15 +271,16 @@ class RowSolver:
         """What solves many rows at once, made ready on first use."""
         return self.solver.batch if self.watched is None else self.solver.lanes(self._narrow)
 
-    def rough(self, tolerance: float, also: Ints) -> BatchSolver | None:
-        """What solves rows to another tolerance, many at once, and no inequality but those watched and these."""
+    def rough(self, tolerance: float, also: Ints | None) -> BatchSolver | None:
+        """What solves rows to another tolerance, many at once: with the inequalities that are watched and these, or,
+        without any named, with all of them."""
         from feasibly.solve.nlp import Solver
         from feasibly.solve.records import SolverOptions
 
         solver = Solver(self.model, SolverOptions(tolerance=tolerance), settings=self.settings)
-        return solver.lanes(
-            None if self.watched is None else self.model.keeping(np.union1d(self.watched, also))
-        )
+        if self.watched is None or also is None:
+            return solver.lanes(None)
+        return solver.lanes(self.model.keeping(np.union1d(self.watched, also)))
 
     @functools.cached_property
     def _narrow(self) -> NlpModel:

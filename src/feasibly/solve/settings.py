@@ -348,10 +348,10 @@ class SolverSettings:
     """Less slack than this is none."""
     sensitivity_regularisation: float = 1e-10
     """Of constraints that hold with equality, so that those that depend on each other leave the system regular."""
-    refinement_solves: int = 20
+    refinement_solves: int = 40
     """On that matrix, at most: each takes out what ratios that are bounded, and what is added to the diagonals, leave.
     Two are enough on most grids; with ten a sixth of the rows of 197_snem and 89_pegase__api were left to one at a
-    time, with twenty a fiftieth."""
+    time, with twenty a fiftieth, but of 300_ieee__api still a sixth, with forty one."""
     refinement_enough: float = 1e-8
     """Where further solves would change no more than that share, extrapolated from the last two, they end,"""
     refinement_correction: float = 1e-6
