@@ -25,6 +25,7 @@ from feasibly.model.belief import Covariance
 from feasibly.model.response import SolutionMap
 from feasibly.precision import double
 from feasibly.problem.duals import stationarity
+from tests.answer.test_sparse import sparse_driver
 from tests.proxies import trained, unseen
 
 SETTINGS = Settings()
@@ -183,8 +184,40 @@ def test_a_row_that_creeps_has_not_converged():
     nothing, y = np.zeros(3), np.zeros((3, 2))
     steps, settled = np.ones(3, dtype=int), np.ones(3, dtype=bool)
     remaining = np.array([1e-7, 9e-5, np.inf])  # of the last row nothing is known of what follows
-    seen = Residuals(nothing, nothing, np.full(3, 9e-7), remaining, steps, nothing, settled)
+    seen = Residuals(nothing, nothing, np.full(3, 9e-7), remaining, steps, nothing, settled, np.zeros((3, 2)))
     assert has_converged(Settings(), y, seen, proximal=True).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_further_steps_bring_is_known_after_a_single_step_that_goes_on_from_others(sparse):
+    proxy, data = trained("grid6")
+    rows = np.flatnonzero(data.solved & data.unseen(proxy.keys))[:40]
+    driver = sparse_driver("grid6")[0] if sparse else proxy.ladder.driver
+    x, start = data.x[rows], driver.start(data.x[rows], data.y[rows] + 1e-3)
+
+    def run(state, steps, costs=None):
+        return driver.iteration.run(
+            driver.operator(0),
+            x,
+            start.y,
+            state,
+            steps,
+            proximal=True,
+            cost_tolerance=0.0,
+            rounds=(40, 40),
+            costs=costs,
+        )
+
+    (at, before), (whole, together) = run(start, 2), run(start, 3)
+    (alone, afresh), (further, after) = run(at, 1), run(at, 1, before.costs)
+    left = (before.steps == 2) & (together.steps == 3) & (after.steps == 1)
+    assert left.sum() >= 4
+    assert np.isinf(afresh.remaining[left]).all()
+    assert np.isfinite(after.remaining[left]).all()
+    np.testing.assert_array_equal(alone.y[left], further.y[left])
+    if not sparse:  # whose steps are extrapolated from those of the same run
+        np.testing.assert_allclose(whole.y[left], further.y[left], atol=1e-9)
+        np.testing.assert_allclose(together.remaining[left], after.remaining[left], rtol=1e-2, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["grid6", "nonconvex"])

@@ -111,6 +111,26 @@ def test_steps_are_counted_to_the_last(monkeypatch):
     assert found.steps[0] == len(taken)
 
 
+def test_rows_that_nobody_begins_in_time_stay_where_they_are():
+    """More than are at work at a time, none of which has taken a step when the time is up."""
+    driver, labels = sparse_driver("grid6")
+    x = np.repeat(labels.x[:1], 40, axis=0)
+    start = driver.start(x, np.repeat(labels.y[:1], 40, axis=0))
+    ended, seen = driver.iteration.run(
+        driver.operator(0),
+        x,
+        start.y,
+        start,
+        8,
+        proximal=True,
+        cost_tolerance=0.0,
+        rounds=(40, 40),
+        until=0.0,
+    )
+    np.testing.assert_array_equal(ended.y, start.y)
+    assert not seen.steps.any()
+
+
 def test_the_response_is_the_derivative_of_the_optimum_and_survives_saving(tmp_path):
     driver, labels = sparse_driver("grid6")
     solution_map = sparse_response(driver.rowwise, driver.operator(0))

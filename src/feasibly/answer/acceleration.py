@@ -85,9 +85,10 @@ class Acceleration:
 
     def forget(self, rows: NDArray[np.int64]) -> None:
         """Other rows have taken the places of these."""
-        self._known[rows] = 0
+        if len(self._known):  # before the first step nothing is known of any
+            self._known[rows] = 0
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Only these are left."""
-        self._known = self._known[rows]
+        self._known = self._known[rows] if len(self._known) else self._known
         self._past = [([p[rows] for p in point], [s[rows] for s in step]) for point, step in self._past]

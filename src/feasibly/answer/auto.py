@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from feasibly.answer.driver import Driver
 from feasibly.answer.multipliers import refine
-from feasibly.answer.plan import Plan, SolverStart
+from feasibly.answer.plan import Plan
 from feasibly.answer.progress import Found
 from feasibly.answer.record import AnswerOutcome
 from feasibly.answer.step import Iterate
@@ -153,7 +153,7 @@ def _solve(
     those that were solved."""
     verdicts: list[AnswerOutcome | None] = [None] * len(x)
     iterations = np.zeros(len(x), dtype=np.int64)
-    large_barrier = SolverStart.NOMINAL_LARGE_BARRIER in (plan.after_passes, plan.without_passes)
+    large_barrier = driver.calibration.large_barrier
     solved = driver.rowwise.solve(x[rows], starts, thorough=True, large_barrier=large_barrier)
     into.put(rows, solved.point)
     iterations[rows] = solved.iterations

@@ -94,13 +94,15 @@ def calibrate(
     if large:
         start = _sparse_calibration(rowwise, start, labels, equality, lam)
     first = Driver(problem, start, covariance, rowwise)
-    driver = _recentred(first, middle, labels, deadline(0.5))
+    driver = _recentred(first, middle, labels, deadline(chosen.calibration_share))
     if len(switched) and not driver.calibration.sparse:
         c = driver.calibration
         switches = find_switches(problem, rowwise, candidates, c.centres[0], switched, chosen.unchanged)
         driver = driver.having(replace(c, switches=(switches,)))
     if labels.duals is None:
-        equality, lam = _iterated_multipliers(driver, labels, equality, lam, deadline(0.5))
+        equality, lam = _iterated_multipliers(
+            driver, labels, equality, lam, deadline(chosen.calibration_share)
+        )
         again = _initial_calibration(labels, candidates, equality, lam, central, chosen)
         found = driver.calibration
         again = replace(
@@ -187,7 +189,9 @@ def _initial_calibration(
     active = lam > threshold
     base = active.mean(axis=0) > settings.usually
     differing = int(np.max(np.sum(active != base, axis=1), initial=0))
-    max_changes = min(len(candidates), 8 * int(np.ceil((max(differing, len(candidates) // 8) + 8) / 8)))
+    room = settings.changes_room
+    needed = max(differing, len(candidates) // room) + room
+    max_changes = min(len(candidates), room * int(np.ceil(needed / room)))
     tau = settings.taus[0]
     return Calibration(
         candidates=candidates,
@@ -214,7 +218,7 @@ def _sparse_calibration(
     system = find_system(rowwise, start.candidates, centre)
     far = int(np.argmax(np.sum((labels.y - centre.y) ** 2, axis=1)))
     other = Centre(labels.x[far], labels.y[far], equality[far], lam[far])
-    straight = linear_outputs(rowwise, start.candidates, centre, other)
+    straight = linear_outputs(rowwise, start.candidates, centre, other, start.settings.linear_tolerance)
     first, later, patient, last = start.settings.sparse_steps
     settings = replace(
         start.settings, first_steps=first, later_steps=(later,), optimal_steps=(later,), patient_steps=patient,
@@ -229,7 +233,9 @@ def _tuned(
 ) -> Driver:
     """What only trying tells: the usual active set, the worth of the belief, and how many operators there should be."""
     if driver.calibration.sparse:
-        driver = _with_observed_active_set(driver, labels, starts, deadline(0.5))
+        driver = _with_observed_active_set(
+            driver, labels, starts, deadline(driver.settings.calibration_share)
+        )
     driver = _with_best_tau(driver, labels, starts, deadline)
     return _with_operators(driver, labels, equality, lam, starts, deadline)
 
@@ -326,14 +332,16 @@ def _with_best_tau(driver: Driver, labels: Labels, starts: Array, deadline: Dead
     if calibration.switches:
         prices = (*prices, settings.switched_price)
     for tau in prices:
-        if tau != calibration.tau and time.monotonic() > deadline(0.25):
+        if tau != calibration.tau and time.monotonic() > deadline(settings.tau_share):
             break
         tried = (
             driver
             if tau == calibration.tau
             else driver.having(replace(calibration, tau=tau, weight=cost / tau))
         )
-        found = tried.run(labels.x[some], starts[some], SHARED_ONLY, until=deadline(0.5))
+        found = tried.run(
+            labels.x[some], starts[some], SHARED_ONLY, until=deadline(settings.calibration_share)
+        )
         gap = np.abs(problem.objectives(labels.x[some], found.y) - labels.objective[some]) / cost
         score = float(np.mean(np.minimum(tried.violation(labels.x[some], found.y), 1.0)) + np.mean(gap))
         if calibration.switches:  # some rows run away whatever the price: how far says nothing
@@ -363,7 +371,7 @@ def _with_operators(
         not len(switch_inputs(driver.problem))  # labels have something out, and an operator's centre has not
         and len(missing) > settings.worthwhile_operator * len(everything)
         and len(driver.calibration.centres) < settings.most_operators
-        and time.monotonic() < deadline(0.5)
+        and time.monotonic() < deadline(settings.calibration_share)
     ):
         scaled = labels.y[missing] / driver.calibration.radius
         at = missing[int(np.argmin(np.sum((scaled - np.median(scaled, axis=0)) ** 2, axis=1)))]

@@ -124,8 +124,8 @@ class DeviceProgram:
         """Rows that have converged, and by how many times their tolerance the others are off."""
         s = self._settings
         merit = jnp.maximum(equality / s.equality_tolerance, inequality / s.inequality_tolerance)
-        done = jnp.isfinite(y).all(axis=0) & (merit < 1.0) & (change < s.settled_change)
-        done &= ~(jnp.isfinite(remaining) & (remaining >= s.settled_remaining))
+        done = jnp.isfinite(y).all(axis=0) & (merit < 1.0) & (change < s.proximal_change_tolerance)
+        done &= ~(jnp.isfinite(remaining) & (remaining >= s.proximal_remaining_tolerance))
         if history is not None:  # where a step was extrapolated, that it led nowhere new is not enough
             done &= (history.length < s.settled_step) & history.sound
         return done, merit
@@ -170,7 +170,9 @@ class DeviceProgram:
         self.passes = []
         for index, operator in enumerate(self._operators):
             history = self._iteration.begin_history(whole[2]) if self._accelerates else None
-            held, places = (*whole, history), np.arange(width)
+            with double():
+                unknown = jnp.full((2, width), jnp.inf)
+            held, places = (*whole, unknown, history), np.arange(width)
             stay = ~converged
             for number, steps in enumerate(self._settings.device_steps):
                 left = np.flatnonzero(stay)  # among `places`
@@ -187,7 +189,7 @@ class DeviceProgram:
                 out, history = self._iteration.on_device(
                     operator, *held, steps, rounds=self._settings.thorough_rounds
                 )
-                held = (*held[:2], Iterate(*out[:4]), history)
+                held = (*held[:2], Iterate(*out[:4]), out[10], history)
                 done, merit = (np.asarray(part) for part in self._judge(held[2].y, *out[4:8], history))
                 if answers is None:
                     answers = jnp.array(held[2].y)  # its own: places are written where they stand

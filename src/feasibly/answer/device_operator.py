@@ -145,11 +145,12 @@ def narrowed(driver: Driver, model: Model, box: tuple[Array, Array] | None) -> D
     multipliers = replace(
         c.duals, offset=c.duals.offset[duals], loads=c.duals.loads[:, duals], covariance=covariance
     )
+    room = c.settings.changes_room
     fewer = replace(
         c,
         candidates=Candidates(*(part[chosen] for part, chosen in zip(lists, parts, strict=True))),
         base=c.base[kept],
-        max_changes=max(min(c.max_changes, len(kept), 8 * (len(kept) // 64 + 2)), 1),
+        max_changes=max(min(c.max_changes, len(kept), room * (len(kept) // room**2 + 2)), 1),
         centres=tuple(centre._replace(lam=centre.lam[kept]) for centre in c.centres),
         duals=multipliers,
     )
@@ -175,7 +176,7 @@ def _inverse_there(driver: Driver, index: int) -> DeviceInverse:
     jacobian, normals = (dense_there(part, across=position) for part in (system.jacobian, system.normals))
     metric = dense_there(system.hessian, position, position)
     blocks, response, gram, regular = _invert(
-        jacobian, normals, metric, precision, low, high, s.curvature_floor
+        jacobian, normals, metric, precision, low, high, s.curvature_floor, s.least_curvature
     )
     if (
         not float(regular) > s.rank_tolerance
@@ -213,7 +214,7 @@ def dense_there(matrix: Sparse, down: Ints | None = None, across: Ints | None = 
 
 
 @jax.jit
-def _null_space(jacobian: Any, metric: Any, floor: Any) -> tuple[Any, ...]:
+def _null_space(jacobian: Any, metric: Any, floor: Any, curvature: Any) -> tuple[Any, ...]:
     """A basis of the null space, the pseudo-inverse, the inverse on that space times the basis; how regular that is."""
     rows = jacobian.shape[0]
     long = jnp.maximum(jnp.sqrt(jnp.sum(jacobian**2, axis=1)), 1e-300)
@@ -223,7 +224,7 @@ def _null_space(jacobian: Any, metric: Any, floor: Any) -> tuple[Any, ...]:
     right = jax.scipy.linalg.solve_triangular(triangle[:rows], across.T).T / long
     reduced = null.T @ (metric @ null)
     values, vectors = jnp.linalg.eigh((reduced + reduced.T) / 2.0)
-    least = floor * jnp.maximum(jnp.max(values, initial=0.0), 1e-8)
+    least = floor * jnp.maximum(jnp.max(values, initial=0.0), curvature)
     raised = jnp.where(values >= least, values, jnp.maximum(jnp.abs(values), least))
     solved = (vectors / raised) @ (vectors.T @ null.T)
     return null, right, solved, jnp.min(diagonal, initial=1.0) / jnp.max(diagonal, initial=1.0)
@@ -250,12 +251,19 @@ def _across(null: Any, right: Any, solved: Any, metric: Any, normals: Any) -> tu
 
 
 def _invert(
-    jacobian: Any, normals: Any, metric: Any, precision: Array, low: Ints, high: Ints, floor: float
+    jacobian: Any,
+    normals: Any,
+    metric: Any,
+    precision: Array,
+    low: Ints,
+    high: Ints,
+    floor: float,
+    curvature: float,
 ) -> tuple[Any, Any, Any, Any]:
     """Blocks, response and gram of `DenseInverse`, and how far the equalities are from repeating one another."""
     metric = (metric + metric.T) / 2.0
     metric = metric.at[jnp.diag_indices(len(precision))].add(precision)
-    null, right, solved, regular = _null_space(jacobian, metric, floor)
+    null, right, solved, regular = _null_space(jacobian, metric, floor, curvature)
     size = len(precision)
     below = jnp.zeros((len(low), size)).at[np.arange(len(low)), low].set(-1.0)
     above = jnp.zeros((len(high), size)).at[np.arange(len(high)), high].set(1.0)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from feasibly.answer.calibration import Calibration
 from feasibly.answer.derivatives import Derivatives
 from feasibly.answer.operator import Operator, build_operator, free_variables, invert_belief
-from feasibly.answer.plan import Plan, SolverStart, plan_schedule
+from feasibly.answer.plan import Plan, plan_schedule
 from feasibly.answer.progress import Found, Progress, Status
 from feasibly.answer.rowwise import RowSolver
 from feasibly.answer.schedule import Factorisation, Level, WhichRows
@@ -211,11 +211,11 @@ class Driver:
         if level.rows is WhichRows.EVERY:
             return np.arange(len(progress.x))
         if level.rows is WhichRows.LEFT:
-            return np.flatnonzero(~progress.converged)
+            return np.flatnonzero(~progress.finished)
         if level.rows is WhichRows.WITHOUT_SOLVER:
             open_rows = np.flatnonzero(progress.status == Status.OPEN)
             return open_rows if len(open_rows) and not self.rowwise.available else open_rows[:0]
-        done = np.flatnonzero(progress.converged)
+        done = np.flatnonzero(progress.finished)
         return done[self.distance(progress.mean[done], progress.iterate.y[done]) > self.settings.far_belief]
 
     def distance(self, mean: Array, y: Array) -> Array:
@@ -227,7 +227,8 @@ class Driver:
     # ---- row by row ------------------------------------------------------------------------------------
 
     def _row_by_row(self, progress: Progress, level: Level, rows: Ints) -> None:
-        """The interior-point method for what is left, each row from the best point that is known of it."""
+        """The interior-point method for what is left: from the best point that is known of a row, if the plan says so
+        and it is nearer than the nominal solution, else on the nominal central path."""
         if not self.rowwise.available:
             return
         start = progress.plan.solver_start(progress.resumed or bool(progress.passes))
@@ -236,7 +237,7 @@ class Driver:
             None if start.cold else self.full(progress.iterate.take(rows)),
             thorough=False,
             go_on=lambda: not progress.late,
-            large_barrier=start is SolverStart.NOMINAL_LARGE_BARRIER,
+            large_barrier=self.calibration.large_barrier,
         )
         progress.factorisations[rows] += found.iterations
         without = rows[[outcome == "INFEASIBLE" for outcome in found.outcome]]

@@ -80,7 +80,7 @@ def conditioned_program(driver: Driver, model: Model, *, optimal: bool = False) 
                 *(jnp.where(still, old, new) for old, new in zip(carry.state, moved.state, strict=True))
             )
             if proximal:
-                settled = relative_change(*moved.costs) < settings.settled_change
+                settled = relative_change(*moved.costs) < settings.proximal_change_tolerance
                 rests = (broken(inverse, x, carry.state.y) < 1.0) & settled
             else:
                 rests = _shift(carry.state, state) < settings.program_settled

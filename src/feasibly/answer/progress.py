@@ -96,8 +96,8 @@ class Progress:
         self.passes: list[PassRecord] = []
 
     @property
-    def converged(self) -> Mask:
-        """Rows that need nothing more."""
+    def finished(self) -> Mask:
+        """Rows that need nothing more: not those whose belief was far off, which `Found.converged` includes."""
         return np.asarray(self.status == Status.CONVERGED)
 
     @property

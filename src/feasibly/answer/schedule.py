@@ -44,7 +44,7 @@ class WhichRows(enum.Enum):
 
 @dataclass(frozen=True)
 class Level:
-    """One line of a schedule."""
+    """One line of a schedule. Where `by` is OWN, `mode` and `start` are not read: `Plan.solver_start` decides."""
 
     name: str
     rows: WhichRows

@@ -35,14 +35,19 @@ by more than rounding. What was certified of earlier answers is not true of late
         "derivative_damping", "touching",
         "active_spread", "active_share", "typical_share", "usually", "active_room", "good_price", "sparse_good_share",
         "timed_patience", "hardly_pays", "mostly_reached", "enough_labels", "unsure", "first_touching", "first_reach",
-        "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "settled_change",
-        "settling_change", "settled_remaining", "accelerated_from", "acceleration_depth", "sparse_steps",
-        "settled_step", "sparse_sound", "cost_tolerance_share", "multiplier_complementarity",
+        "nearby_passes", "watched_reach", "watched_labels", "wide_gain", "proximal_change_tolerance",
+        "proximal_loop_exit", "proximal_remaining_tolerance", "accelerated_from", "acceleration_depth", "sparse_steps",
+        "settled_step", "sparse_sound", "optimal_loop_exit_share", "multiplier_complementarity",
         "stationarity_tolerance", "stationarity_floor", "approach_steps", "least_curvature", "spread_regularisation",
+        "changes_room", "linear_tolerance", "calibration_share", "tau_share",
     ),
     stored={
         "active_multiplier": "presses", "taus": "prices_of_belief", "derivative_damping": "corner",
         "active_room": "pressing_room",
+        "proximal_change_tolerance": "settled_change",
+        "proximal_remaining_tolerance": "settled_remaining",
+        "proximal_loop_exit": "settling_change",
+        "optimal_loop_exit_share": "cost_tolerance_share",
     },
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -57,8 +62,8 @@ class Settings:
     # ---- when a row has converged ----------------------------------------------------------------------
 
     equality_tolerance: float = 1e-7
-    """Largest |equality| of a converged row. Steps contract tenfold or better, so that the point returned, one step
-    later, is at 1e-8 on the grids measured."""
+    """Largest |equality| of a converged row. Steps contract tenfold or better, so that on sparse operators the point
+    returned, one step later, is at 1e-8 on the grids measured; on dense ones it is the point looked at."""
     inequality_tolerance: float = 5e-7
     """Largest violation of a candidate of a converged row."""
     feasibility_tolerance: float = 1e-6
@@ -75,17 +80,18 @@ class Settings:
     stationarity_floor: float = 1e-6
     """Or over this share of the cost: where the true multipliers are zero those of the iteration vanish with the
     gradient, and their ratio says nothing."""
-    cost_tolerance_share: float = 0.1
+    optimal_loop_exit_share: float = 0.1
     """The loop over a batch ends when every cost changed by less than this share of that: what is looked at afterwards
     is one step later."""
-    settled_change: float = 1e-6
+    proximal_change_tolerance: float = 1e-6
     """With the proximal term: the last step changed the cost by less than this share of it. Where constraints are
     linear a row satisfies them long before its cost has settled: a portfolio with a smooth limit on turnover was 3.5 %
     above its optimum in the mean."""
-    settled_remaining: float = 1e-5
+    proximal_remaining_tolerance: float = 1e-5
     """And all further steps would change it by less than this, extrapolated from the last two: a row that creeps
-    changes little in each step. It is what an answer that is OK may be above its optimum by."""
-    settling_change: float = 1e-4
+    changes little in each step. It is what an answer that is OK may be above its optimum by; of a single step, which
+    says nothing of others, it is not asked."""
+    proximal_loop_exit: float = 1e-4
     """The same of the step before the last, which is what an iteration knows while it runs: the next one changes less
     by far, and is looked at afterwards."""
     settled_step: float = 1e-6
@@ -120,6 +126,16 @@ class Settings:
     1e-6 instead doubled the iterations on a congested grid."""
     least_curvature: float = 1e-8
     """The largest eigenvalue counts as this if it is less: a metric is needed where neither cost nor belief curves."""
+    changes_room: int = 8
+    """A row may differ from the usual active set in as many places as any label does and up to twice as many more, or
+    as in one candidate of so many; room for that comes in multiples of it, since its size is compiled."""
+    linear_tolerance: float = 1e-9
+    """An output whose second derivatives change by no more than this share with other multipliers is linear, and may
+    step as far as it likes."""
+    calibration_share: float = 0.5
+    """Share of its time after which training begins nothing that it can do without,"""
+    tau_share: float = 0.25
+    """and after which it tries no further weight of the proximal term."""
     spread_regularisation: float = 1e-10
     """Of the system of the usual active set, as a share of its mean diagonal, where the belief's spread is narrowed to
     that: constraints that repeat one another leave it regular. No step is made of it."""

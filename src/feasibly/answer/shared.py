@@ -41,7 +41,7 @@ def run_level(driver: Driver, progress: Progress, level: Level, rows: Ints) -> N
     progress.status[rows] = np.minimum(progress.status[rows], Status.FALLBACK)
     count = len(driver.calibration.centres) if level.by is Factorisation.SHARED else 1
     for index in range(count):
-        left = rows[~progress.converged[rows]]
+        left = rows[~progress.finished[rows]]
         made = index * usual_passes(settings, level)
         if not len(left) or progress.late or made >= progress.plan.max_passes_of(level):
             break
@@ -64,6 +64,7 @@ def _place_among_usual(number: int, passes: int, usual: int) -> int:
     """The place of pass `number` of so many among the `usual` ones, which limits and records count in.
 
     Few rows make fewer and longer passes: the first of those is the first, and the last the last, of the usual ones.
+    Where six are usual, few rows make those at places 0 and 5, so that a limit of one to five leaves them the first.
     """
     return number if passes == usual or not number else usual - passes + number
 
@@ -77,7 +78,7 @@ def _run_passes(
     iterate, mean = _first_iterates(driver, progress, level, index, rows)
     ended = Iterate(*(np.array(part) for part in iterate))
     converged = np.zeros(len(rows), dtype=bool)
-    left, last = np.arange(len(rows)), None
+    left, last, costs = np.arange(len(rows)), None, None
     if level.approach and index == 0:
         iterate, residuals = driver.iteration.run(
             operator, progress.x[rows], mean, iterate, s.approach_steps, proximal=True, cost_tolerance=0.0,
@@ -96,8 +97,8 @@ def _run_passes(
         began = time.process_time()
         iterate, residuals = driver.iteration.run(
             operator, progress.x[rows[left]], mean[left], iterate, steps, proximal=proximal,
-            cost_tolerance=s.cost_tolerance_share * s.change_tolerance, rounds=rounds, single=progress.single,
-            until=progress.until,
+            cost_tolerance=s.optimal_loop_exit_share * s.change_tolerance, rounds=rounds, single=progress.single,
+            until=progress.until, costs=costs,
         )  # fmt: skip
         progress.steps[rows[left]] += residuals.steps
         done, merit = has_converged(s, iterate.y, residuals, proximal), _merit(s, residuals)
@@ -111,7 +112,7 @@ def _run_passes(
         converged[left[done]] = True
         unfinished = len(rows) - int(converged.sum())
         progress.passes.append(PassRecord(place, time.process_time() - began, unfinished))
-        left, iterate, last = left[stay], iterate.take(stay), merit[stay]
+        left, iterate, last, costs = left[stay], iterate.take(stay), merit[stay], residuals.costs[stay]
     for part, now in zip(ended, iterate, strict=True):
         part[left] = now
     return converged, ended

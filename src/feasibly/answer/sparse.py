@@ -213,6 +213,7 @@ def build_sparse_operator(
             break
         shift = max(first, factor * shift)
     equality_system = EqualitySystem(metric, jacobian, regular)
+    # (3s): what the soft problem (5) has on its diagonal.
     sigma, share = np.zeros(len(candidates)), settings.complementarity.soft
     sigma[base] = share * equality_system.gram_diagonal(usual)
     matrix, scale = _equilibrated(metric, jacobian, usual, regular, sigma[base])

@@ -79,13 +79,15 @@ class SparseIteration:
         rounds: tuple[int, int],
         single: bool = False,
         until: float = np.inf,
+        costs: Array | None = None,
     ) -> tuple[Iterate, Residuals]:
         """As `DenseIteration.run`, which see; a row that has converged makes room for the next.
 
         No further step is begun after `until`.
         """
+        costs = np.full((len(x), 2), np.inf) if costs is None else costs
         working = _WorkingRows(
-            operator, self._settings, x, mean, state, proximal, stops=proximal or cost_tolerance > 0.0
+            operator, self._settings, x, mean, state, costs, proximal, stops=proximal or cost_tolerance > 0.0
         )
         entering = np.arange(len(working))
         while len(working):
@@ -197,15 +199,19 @@ class _WorkingRows:
         x: Array,
         mean: Array,
         state: Iterate,
+        costs: Array,
         proximal: bool,
         stops: bool,
     ) -> None:
         self._operator, self._settings, self._proximal, self._stops = operator, settings, proximal, stops
         self._given = x, mean, *(np.asarray(part) for part in state)
+        self._given_costs = costs
         self.state = Iterate(*(np.array(part) for part in state))
         equality, inequality, change, remaining, stationarity = np.full((5, len(x)), np.inf)
         steps, settled = np.zeros(len(x), dtype=np.int64), np.zeros(len(x), dtype=bool)
-        self.residuals = Residuals(equality, inequality, change, remaining, steps, stationarity, settled)
+        self.residuals = Residuals(
+            equality, inequality, change, remaining, steps, stationarity, settled, costs.copy()
+        )
         self._rows = np.arange(min(len(x), BATCH))
         self._next = count = len(self._rows)
         self.x, self.mean, self.y, self.nu, self.lam, self.active = (
@@ -213,7 +219,7 @@ class _WorkingRows:
         )
         self.cost, self.g, self.a = np.empty(count), np.empty_like(self.nu), np.empty_like(self.lam)
         self.r = np.empty((count, len(operator.free)))
-        self._costs = np.full((2, count), np.inf)
+        self._costs = costs[self._rows].T
         self._steps = np.zeros(count, dtype=np.int64)
         self._step_length = np.full(count, np.inf)
         """The longest move of a free output in the row's last plain step: within the trust region, not accelerated."""
@@ -249,7 +255,9 @@ class _WorkingRows:
         stationarity = np.where(multiplier > 0.0, _worst(self.r) / unit, 0.0)
         inequality = _worst(np.maximum(self.a, 0.0))
         settled = (self._step_length < s.settled_step) & self._consistent
-        seen = Residuals(_worst(self.g), inequality, change, remaining, self._steps, stationarity, settled)
+        seen = Residuals(
+            _worst(self.g), inequality, change, remaining, self._steps, stationarity, settled, self._costs.T
+        )
         self._final = has_converged(s, self.y, seen, self._proximal) & self._stops & (most > 0)
         for whole, part in zip(self.residuals, seen, strict=True):
             whole[self._rows] = part
@@ -268,7 +276,8 @@ class _WorkingRows:
         working = self.x, self.mean, self.y, self.nu, self.lam, self.active
         for part, given in zip(working, self._given, strict=True):
             part[places] = given[entering]
-        self._rows[places], self._steps[places], self._costs[:, places] = entering, 0, np.inf
+        self._rows[places], self._steps[places] = entering, 0
+        self._costs[:, places] = self._given_costs[entering].T
         self._final[places], self._step_length[places], self._consistent[places] = False, np.inf, False
         self._acceleration.forget(places)
         if len(leaving) > len(entering):

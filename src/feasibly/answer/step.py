@@ -67,6 +67,9 @@ class Residuals(NamedTuple):
     settled: NDArray[np.bool_]
     """What else an iteration asks for: on sparse operators, that the last step was short and its active set that of its
     own complementarity problem."""
+    costs: Array
+    """Before the last step and before the one before it, `(rows, 2)`; infinite where there was none. A run that goes on
+    from there is told, since a single step says nothing of those that follow."""
 
 
 def has_converged(settings: Settings, y: Array, seen: Residuals, proximal: bool) -> NDArray[np.bool_]:
@@ -77,8 +80,8 @@ def has_converged(settings: Settings, y: Array, seen: Residuals, proximal: bool)
     done &= (seen.inequality < s.inequality_tolerance) & seen.settled
     if proximal:
         # Of a single step nothing is known of those that follow.
-        creeps = np.isfinite(seen.remaining) & (seen.remaining >= s.settled_remaining)
-        return np.asarray(done & (seen.change < s.settled_change) & ~creeps)
+        creeps = np.isfinite(seen.remaining) & (seen.remaining >= s.proximal_remaining_tolerance)
+        return np.asarray(done & (seen.change < s.proximal_change_tolerance) & ~creeps)
     done &= (seen.change < s.change_tolerance) & (seen.remaining < s.remaining_tolerance)
     return np.asarray(done & (seen.stationarity < s.stationarity_tolerance))
 
@@ -98,10 +101,11 @@ class Carry(NamedTuple):
     """Where steps are extrapolated, those before."""
 
     @classmethod
-    def first(cls, state: Iterate, history: History | None = None) -> Carry:
-        """Before the first step nothing is known."""
+    def first(cls, state: Iterate, history: History | None = None, costs: Any = None) -> Carry:
+        """Before the first step nothing is known, but for the costs at the last two points of an earlier run."""
         unknown = jnp.full(state.y.shape[1], jnp.inf)
-        return cls(state, (unknown, unknown), jnp.asarray(jnp.inf), jnp.asarray(0), unknown, history)
+        costs = (unknown, unknown) if costs is None else (costs[0], costs[1])
+        return cls(state, costs, jnp.asarray(jnp.inf), jnp.asarray(0), unknown, history)
 
 
 class DenseIteration:
@@ -132,8 +136,9 @@ class DenseIteration:
         rounds: tuple[int, int],
         single: bool = False,
         until: float = np.inf,
+        costs: Array | None = None,
     ) -> tuple[Iterate, Residuals]:
-        """At most `steps` steps for every row, fewer when every row has converged.
+        """At most `steps` steps for every row, fewer when every row of a batch is likely to have converged.
 
         Args:
             operator: whose inverse steers.
@@ -147,17 +152,19 @@ class DenseIteration:
             single: for callers who will ask for one row at a time again: a program of that width is then worth
                 compiling.
             until: rows that have not begun by this moment of `time.monotonic()` stay where they are.
+            costs: `Residuals.costs` of the run that this one goes on from, in the same mode.
         """
-        outs = []
+        outs, costs = [], np.full((len(x), 2), np.inf) if costs is None else costs
         with double():
             for part, width in batches(len(x), single):
-                args = [padded(a[part], width).T for a in (x, mean, *state)]
+                args = [padded(a[part], width).T for a in (x, mean, *state, costs)]
                 most = steps if time.monotonic() <= until else 0
                 out, _ = self._run(operator.inverse, *args, most, cost_tolerance, proximal, rounds, None)
                 outs.append([np.asarray(o).T[: part.stop - part.start] for o in out])
         parts = [np.concatenate(part) for part in zip(*outs, strict=True)]
         everything = np.ones(len(x), dtype=bool)
-        return Iterate(*parts[:4]), Residuals(*[*parts[4:], everything])
+        *seen, last = parts[4:]
+        return Iterate(*parts[:4]), Residuals(*[*seen, everything, last])
 
     def on_device(
         self,
@@ -165,6 +172,7 @@ class DenseIteration:
         x: Any,
         mean: Any,
         state: Iterate,
+        costs: Any,
         history: History | None,
         steps: int,
         *,
@@ -174,7 +182,7 @@ class DenseIteration:
         the history of rows that came with one (`begin_history`): their steps are extrapolated."""
         cost_tolerance = 0.0  # of optimal mode
         found: tuple[tuple[Any, ...], History | None] = self._run(
-            operator.inverse, x, mean, *state, steps, cost_tolerance, True, rounds, history
+            operator.inverse, x, mean, *state, costs, steps, cost_tolerance, True, rounds, history
         )
         return found
 
@@ -241,7 +249,11 @@ def take_step(
     solver: Callable[..., tuple[Any, Any, Any]] = solve,
     corrected: Corrected | None = None,
 ) -> Carry:
-    """One step of every row: exact residuals, an approximate inverse, and the complementarity problem between them."""
+    """One step of every row: exact residuals, an approximate inverse, and the complementarity problem between them.
+
+    Steps are extrapolated where `carry` has a history, which is on a device alone. With `corrected` (elements that can
+    be out of service) the complementarity problem is the usual one's, whatever `solver` is.
+    """
     state, free, n = carry.state, pieces.free, len(pieces.free)
     at_lower, at_upper, at_inequality = pieces.candidates.split(state.lam)
     (cost, g, h), backwards = jax.vjp(lambda at: pieces.values(x, at), state.y)
@@ -332,6 +344,7 @@ def _compile(
         equality: Any,
         lam: Any,
         active: Any,
+        costs: Any,
         steps: Any,
         cost_tolerance: Any,
         proximal: Any,
@@ -346,11 +359,13 @@ def _compile(
             )
 
         def unfinished(carry: Carry) -> Any:
+            # This ends the loop and judges no row: `has_converged` does, by what the last step changed.
             changed = jnp.max(relative_change(*carry.costs))
-            enough = jnp.where(proximal, settings.settling_change, cost_tolerance)
+            enough = jnp.where(proximal, settings.proximal_loop_exit, cost_tolerance)
             return (carry.count < steps) & ~((carry.worst_in_batch < 1.0) & (changed < enough))
 
-        last = jax.lax.while_loop(unfinished, step, Carry.first(Iterate(y, equality, lam, active), history))
+        begin = Carry.first(Iterate(y, equality, lam, active), history, costs)
+        last = jax.lax.while_loop(unfinished, step, begin)
         state = last.state
         cost, g, h = jax.lax.optimization_barrier(pieces.values(x, state.y))
         before, earlier = last.costs
@@ -360,6 +375,7 @@ def _compile(
         remaining = jnp.where(jnp.isfinite(earlier), change * ratio / (1.0 - ratio), jnp.inf)
         worst = _worst(jnp.maximum(pieces.violations(inverse, x, state.y, h), 0.0))
         count = jnp.full(y.shape[1], last.count)
-        return (*state, _worst(g), worst, change, remaining, count, last.stationarity), last.history
+        seen = _worst(g), worst, change, remaining, count, last.stationarity, jnp.stack(last.costs)
+        return (*state, *seen), last.history
 
     return run

@@ -63,7 +63,7 @@ def find_system(rowwise: RowSolver, candidates: Candidates, centre: Centre) -> S
 
 
 def linear_outputs(
-    rowwise: RowSolver, candidates: Candidates, one: Centre, other: Centre
+    rowwise: RowSolver, candidates: Candidates, one: Centre, other: Centre, tolerance: float
 ) -> NDArray[np.bool_]:
     """Outputs whose second derivatives are the same at two points with other multipliers.
 
@@ -74,4 +74,4 @@ def linear_outputs(
     first, second = (find_system(rowwise, candidates, centre).hessian.matrix for centre in (one, doubled))
     size = np.asarray(abs(first).max(axis=1).todense()).ravel()
     change = np.asarray(abs(first - second).max(axis=1).todense()).ravel()
-    return np.asarray(change <= 1e-9 * (1.0 + size))
+    return np.asarray(change <= tolerance * (1.0 + size))

@@ -25,7 +25,7 @@ class ComplementaritySettings:
 
     soft: float = 1e-3
     """Added to the diagonal (scaled to one). The soft problem finds the active set without going round in circles even
-    where constraints nearly repeat one another;"""
+    where constraints nearly repeat one another (on sparse operators it is the share that makes Sigma, (3s));"""
     hard: float = 1e-10
     """the hard one then gives multipliers that hold the constraints exactly."""
     patience: int = 3

@@ -76,6 +76,7 @@ class Newton:
         y, nu, s, z, x = symbols
         parameters = casadi.MX.sym("parameters", STEP_PARAMETERS)
         barrier, shift, full, regularisation, largest_ratio, refine_below = casadi.vertsplit(parameters)
+        # `full` is 1 or 0, and chooses below between two formulas by the larger of both.
 
         # 1. Residuals and the matrix. Slacks in it are no smaller than its largest ratio allows.
         parts = self.model.second_order(y, x, nu, z[: self.model.n_inequalities, 0])

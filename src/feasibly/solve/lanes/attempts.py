@@ -1,7 +1,7 @@
 """What is tried for a row in a lane: the attempts, and the table of which follows how the last one ended.
 
-In this order, as `FOLLOWING` has it. A row goes down a line for each attempt that stalls; where another end leads
-somewhere else, that is said.
+In this order, as `FOLLOWING` has it. A row goes down a line for each attempt that stalls (LEAST and LEAST_FROM_GUESS:
+left to others); where another end leads somewhere else, that is said.
 
     starts    FIRST                from a start of its own, if it has one; stalled: NEAR
               NEAR, or WIDE_FAST   on the nominal central path, near its end or at a larger barrier parameter

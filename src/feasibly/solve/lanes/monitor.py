@@ -157,14 +157,16 @@ class LaneMonitor:
         info, s = self._iteration.info, self._settings
         sound = info.max(axis=0) < s.divergence  # false for NaN
         # Its first four entries are stationarity, feasibility, complementarity and mu.
-        stationary, feasible, complementary, central = info[:4] <= self._tolerances
+        stationary, feasible, complementary, gap_is_small = info[:4] <= self._tolerances
         # Residuals of the constraints, too, change the cost by no more than the duality gap may.
-        central &= info[_COST] <= self._tolerances[_MU] * self._iteration.newton.n_slacks
+        gap_is_small &= info[_COST] <= self._tolerances[_MU] * self._iteration.newton.n_slacks
         acceptable = sound & stationary & feasible & complementary
-        rounded = sound & central & complementary & (feasible | self._inexact) & (info[0] <= self._of.rounded)
+        rounded = (
+            sound & gap_is_small & complementary & (feasible | self._inexact) & (info[0] <= self._of.rounded)
+        )
         self._at_rounding += 1
         self._at_rounding *= rounded
-        converged = (acceptable & central) | (self._at_rounding >= self._of.enough_rounded)
+        converged = (acceptable & gap_is_small) | (self._at_rounding >= self._of.enough_rounded)
         self.iterations += 1
         self._short_steps += 1
         self._short_steps *= np.minimum(info[_PRIMAL], info[_DUAL]) < self._of.short_step
@@ -180,7 +182,7 @@ class LaneMonitor:
                 & (self.iterations < s.extended_iterations * self._of.most_iterations)
             )
             good = (info[:3] <= s.acceptable_factor * self._tolerances[:3]).all(axis=0)
-            converged |= late & sound & central & good
+            converged |= late & sound & gap_is_small & good
             ended |= late
         return converged, ended & self._busy
 
