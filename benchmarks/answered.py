@@ -68,6 +68,7 @@ def run(
     for name in options.cases:
         found = measure(case_of(name, options), options)
         for row in found:
+            row["commit"] = describe_machine()["commit"]  # of other rows it may be an earlier one
             print(json.dumps(row), flush=True)
         rows = [row for row in rows if row["case"] != name] + found
         document = {"about": about, **describe_machine(), "rows": rows}
