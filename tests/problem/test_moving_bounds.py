@@ -126,7 +126,7 @@ def test_solutions_move_with_their_bounds() -> None:
         np.testing.assert_allclose(slopes, wanted[row], atol=1e-8)
     assert solver.batch is not None
     found = solver.batch.solve(x, None, np.zeros(len(x), dtype=bool))
-    moved, sound = solver.batch.tangents.solve(x, found.point, np.eye(3)[:, :2])
+    moved, sound, _ = solver.batch.tangents.solve(x, found.point, np.eye(3)[:, :2])
     assert sound.all()
     np.testing.assert_allclose(moved, wanted, atol=1e-8)
 

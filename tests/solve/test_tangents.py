@@ -28,7 +28,7 @@ def test_they_are_those_of_the_whole_system(name):
     """Which is factored with pivots, one row at a time."""
     _, solver, x, point = solved(name)
     along = np.random.default_rng(1).normal(size=(x.shape[1], 3))
-    moved, sound = solver.batch.tangents.solve(x, point, along)
+    moved, sound, _ = solver.batch.tangents.solve(x, point, along)
     assert sound.any()
     for row in np.flatnonzero(sound):
         whole = solver.sensitivity(x[row], point.take(row), along).y
@@ -41,7 +41,7 @@ def test_they_are_differences_of_optima(name):
     problem, solver, x, point = solved(name, 24)
     exact = Exact(solver.model)
     along = np.random.default_rng(2).normal(size=(x.shape[1], 1)) * np.abs(problem.nominal)[:, None]
-    moved, sound = solver.batch.tangents.solve(x, point, along)
+    moved, sound, _ = solver.batch.tangents.solve(x, point, along)
     # Reactive power may be split in any way between generators at one bus.
     settled = np.delete(np.arange(problem.n_outputs), problem.blocks.get("qg", slice(0)))
 
@@ -62,12 +62,12 @@ def test_a_point_that_is_a_barrier_away_is_taken_to_its_optimum():
     _, solver, x, point = solved("grid6", 24)
     along = np.random.default_rng(2).normal(size=(x.shape[1], 1))
     tangents = solver.batch.tangents
-    expected, _ = tangents.solve(x, point, along)
+    expected, *_ = tangents.solve(x, point, along)
     loose = BatchSolver(blunt(solver), solver.nominal.point)
     far = loose.solve(x, None, np.zeros(len(x), dtype=bool))
     assert far.converged.all()
     assert np.abs(far.point.y - point.y).max() > 1e-6
-    moved, _ = tangents.solve(x, far.point, along)
+    moved, *_ = tangents.solve(x, far.point, along)
     same = np.abs(moved - expected).max(axis=(1, 2)) < 1e-6 * np.abs(expected).max()
     assert same.sum() >= 20  # of 24; six digits do not always tell what is active
 
@@ -88,7 +88,7 @@ def test_what_is_not_watched_and_presses_is_left_to_others():
     inequality = duals.inequality.copy()
     inequality[:, 0] = np.where(np.arange(len(x)) % 2, 1.0, 0.0)
     asked = Point.of(point.y, duals.equality, inequality, duals.lower, duals.upper)
-    _, sound = batch.tangents.solve(x, asked, np.eye(x.shape[1])[:, :1])
+    _, sound, _ = batch.tangents.solve(x, asked, np.eye(x.shape[1])[:, :1])
     assert not sound[1::2].any()
     assert sound[::2].any()
 
@@ -102,9 +102,9 @@ def test_where_no_active_set_is_that_of_an_optimum_points_count_as_they_are():
     found = solver.batch.solve(x, None, np.zeros(len(x), dtype=bool))
     assert found.converged.all()
     along = np.random.default_rng(5).normal(size=(x.shape[1], 2))
-    moved, sound = solver.batch.tangents.solve(x, found.point, along)
+    moved, sound, _ = solver.batch.tangents.solve(x, found.point, along)
     sure = Solver.build(problem)
-    usual, _ = sure.batch.tangents.solve(x, found.point, along)
+    usual, *_ = sure.batch.tangents.solve(x, found.point, along)
     assert sound.any()
     assert not np.array_equal(moved, usual)
     for row in np.flatnonzero(sound):

@@ -253,15 +253,17 @@ class RowSolver:
         """
         along = np.eye(self.problem.n_inputs) if directions is None else directions
         moved = np.empty((len(x), self.problem.n_outputs, along.shape[1]))
-        left = np.arange(len(x))
+        left, crossed = np.arange(len(x)), dict[int, Point]()
         if len(left) and self._before_batch(len(x)) == 0 and self.batch is not None:
             with self._lock:
-                moved, sound = self.batch.tangents.solve(x, point, along)
+                moved, sound, crossed = self.batch.tangents.solve(x, point, along)
                 left = np.flatnonzero(~sound)
-        for row in left:
+        for row in left.tolist():
             with self._lock:
                 try:
-                    moved[row] = self.solver.sensitivity(x[row], point.take(row), along).y
+                    optimum = crossed.get(row)
+                    at = point.take(row) if optimum is None else optimum
+                    moved[row] = self.solver.sensitivity(x[row], at, along, exact=optimum is not None).y
                 except FeasiblyError:
                     moved[row] = np.nan
         return moved

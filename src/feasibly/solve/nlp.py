@@ -192,13 +192,16 @@ class Solver:
         verdict = Outcome.INFEASIBLE if Outcome.INFEASIBLE in outcomes else [Outcome.NUMERICAL, *outcomes][-1]
         return self._failed(verdict, iterations, len(outcomes), began)
 
-    def sensitivity(self, x: ArrayLike, point: Point, directions: ArrayLike | None = None) -> Sensitivity:
+    def sensitivity(
+        self, x: ArrayLike, point: Point, directions: ArrayLike | None = None, *, exact: bool = False
+    ) -> Sensitivity:
         """How the solution of `x` moves with the input.
 
         Args:
             x: the input that `point` belongs to.
             point: its solution, as in `solve(x).point`.
             directions: `(n_inputs, k)`; only these combinations of inputs are followed. All inputs if not given.
+            exact: the point is an optimum to rounding, and multipliers that are zero are exactly zero.
 
         Raises:
             FeasiblyError: the row was not solved, or its solution has no derivative.
@@ -209,7 +212,7 @@ class Solver:
         self._check_shapes(row, None)
         along = check_directions(directions, len(row))
         with without_remarks():
-            return self._differentiator.differentiate(row, point, along)
+            return self._differentiator.differentiate(row, point, along, exact)
 
     @staticmethod
     def _quietly(attempts: Iterator[AttemptResult]) -> Iterator[AttemptResult]:

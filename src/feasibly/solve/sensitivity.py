@@ -96,8 +96,12 @@ class Differentiator:
             slopes = [casadi.jacobian(bound, x) for bound in model.bounds(x)]
             self._bound_slopes = casadi.Function("bound_slopes", [x], slopes)
 
-    def differentiate(self, x: Array, point: Point, directions: Array | None) -> Sensitivity:
+    def differentiate(
+        self, x: Array, point: Point, directions: Array | None, exact: bool = False
+    ) -> Sensitivity:
         """The derivative of the solution `point` of `x`, along the columns of `directions` (all inputs if `None`).
+
+        One that is `exact` is an optimum to rounding already, and is taken as it is if its conditions say so.
 
         Raises:
             FeasiblyError: the optimality conditions are singular there.
@@ -105,7 +109,7 @@ class Differentiator:
         model, along = self.model, np.eye(len(x)) if directions is None else directions
         row = _Row(self, x)
         given = row.scaled(point)
-        found, active = row.cross_over(given)
+        found, active = row.cross_over(given, settled=exact)
         dy, dnu, dz = row.move_as_it_is(given, along) if found is None else row.move(found, along, active)
         moved = np.zeros((len(model.lower), along.shape[1]))
         moved[model.free] = dy
@@ -165,11 +169,11 @@ class _Row:
         """What all limits have left."""
         return np.concatenate([-inequality, at.y - self._lower, self._upper - at.y])
 
-    def cross_over(self, at: _Iterate) -> tuple[_Found | None, Mask]:
+    def cross_over(self, at: _Iterate, settled: bool = False) -> tuple[_Found | None, Mask]:
         """Newton's method on the active set: where it ends, if that is an optimum, and on which set."""
         s = self._made.settings
         active = at.z > self.slacks(at, self._made.inequalities(self._x, at))
-        last, settled = np.inf, False
+        last = np.inf
         for left in reversed(range(s.crossover_rounds)):
             at = _Iterate(at.y, at.nu, np.where(active, at.z, 0.0))
             parts = self._made.derivatives(self._x, at)

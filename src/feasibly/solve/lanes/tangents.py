@@ -179,8 +179,12 @@ class Tangents:
 
     # ---- rows ------------------------------------------------------------------------------------------
 
-    def solve(self, x: Array, point: Point, along: Array) -> tuple[Array, Mask]:
-        """How outputs move along the columns of `along`, `(rows, n_outputs, k)`, and for which rows that is sound."""
+    def solve(self, x: Array, point: Point, along: Array) -> tuple[Array, Mask, dict[int, Point]]:
+        """How outputs move along the columns of `along`, `(rows, n_outputs, k)`, and for which rows that is sound.
+
+        Of other rows, where an active set was that of an optimum, that optimum.
+        """
+        crossed: dict[int, Point] = {}
         moved = np.zeros((len(x), len(self._model.lower), along.shape[1]))
         others = np.delete(point.duals.inequality, self._kept, axis=1)
         sound: Mask = np.all(others <= 0.0, axis=1)
@@ -191,8 +195,13 @@ class Tangents:
         for first in range(0, len(x), width):
             rows = np.arange(first, min(first + width, len(x)))
             self._load(columns, rows)
-            uncertain.append(rows[~self._cross_over(len(rows))])
+            sure = self._cross_over(len(rows))
+            uncertain.append(rows[~sure])
             self._follow(rows, pinned, along, moved, sound)
+            crossed |= {
+                int(rows[k]): self._at(k, point.take(rows[k]))
+                for k in np.flatnonzero(sure & ~sound[rows]).tolist()
+            }
         left = np.concatenate(uncertain)
         for first in range(0, len(left), width):
             rows = left[first : first + width]
@@ -201,7 +210,20 @@ class Tangents:
             self._count_by_slack()
             sound[rows] = np.all(others[rows] <= 0.0, axis=1)
             self._follow(rows, pinned, along, moved, sound)
-        return moved, sound
+        return moved, sound, crossed
+
+    def _at(self, lane: int, given: Point) -> Point:
+        """Where a lane stands, in the problem's own units."""
+        model, newton, blocks = self._model, self._newton, self._blocks
+        free, unit, ni, nl = model.free, model.objective_scale, model.n_inequalities, len(newton.below)
+        y, nu, z = (blocks[name][:, lane] for name in ("y", "nu", "z"))
+        inequality, lower, upper = np.zeros_like(given.duals.inequality), *np.zeros((2, len(model.lower)))
+        inequality[self._kept] = z[:ni] * model.inequality_scale / unit
+        lower[free[newton.below]] = z[ni : ni + nl] / unit
+        upper[free[newton.above]] = z[ni + nl : ni + nl + len(newton.above)] / unit
+        whole = given.y.copy()
+        whole[free] = y
+        return Point.of(whole, nu * model.equality_scale / unit, inequality, lower, upper)
 
     def _load(self, columns: dict[str, Array], rows: Ints) -> None:
         """Give lanes their rows; one that has none gets the last."""
