@@ -76,6 +76,27 @@ def test_bounds_by_shared_operators_are_tight_or_left_to_the_solver(monkeypatch)
     assert np.isfinite(exact).all()
 
 
+def test_limits_that_nobody_came_near_are_found_by_trials():
+    """A prover that watches none of the limits proves what one that watches all of them does."""
+    proxy, (_, data) = proving("grid6"), trained("grid6")
+    x, _, _ = unseen(proxy, data, 12)
+    relaxed = proxy.prover.relaxed
+    every = np.arange(relaxed.problem.n_inequalities)
+    bounds, kept = [], []
+    for watched in (every[:0], every):
+        prover = Prover(proxy.prover.cone, relaxed, proxy.prover.loose)
+        rowwise = relaxed.ladder.driver.rowwise.watching(watched)
+        relaxed.ladder.driver.rowwise, usual = rowwise, relaxed.ladder.driver.rowwise
+        try:
+            bounds.append(prover._roughly(x))
+            kept.append(len(prover._rough._kept))
+        finally:
+            relaxed.ladder.driver.rowwise = usual
+    assert kept[0] < kept[1]
+    assert np.isfinite(bounds[1]).all()
+    np.testing.assert_allclose(*bounds, rtol=1e-4)
+
+
 def test_proofs_for_several_threads_are_those_for_one():
     made = proving("grid6")
     _, data = trained("grid6")

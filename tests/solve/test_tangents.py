@@ -57,6 +57,24 @@ def test_they_are_differences_of_optima(name):
     assert count >= 8
 
 
+def test_rows_that_are_not_sound_go_on_from_the_optimum_that_was_found():
+    problem, solver, x, point = solved("grid6", 24)
+    along = np.random.default_rng(2).normal(size=(x.shape[1], 1))
+    expected, sound, none = solver.batch.tangents.solve(x, point, along)
+    assert not set(none) & set(np.flatnonzero(sound))
+    strict = Solver.build(problem, settings=replace(DEFAULT, refinement_correction=-1.0))
+    _, left, crossed = strict.batch.tangents.solve(x, point, along)
+    assert not left.any()
+    assert len(crossed) >= 20
+    settled = np.delete(
+        np.arange(problem.n_outputs), problem.blocks["qg"]
+    )  # which units may split in any way
+    for row, optimum in crossed.items():
+        found = solver.sensitivity(x[row], optimum, along, exact=True).y[settled]
+        if sound[row]:
+            np.testing.assert_allclose(found, expected[row][settled], atol=1e-5 * np.abs(found).max())
+
+
 def test_a_point_that_is_a_barrier_away_is_taken_to_its_optimum():
     """What hardly presses moves with the barrier: taken as it is, the derivative would be off by 1e-4 and more."""
     _, solver, x, point = solved("grid6", 24)

@@ -122,27 +122,32 @@ class SparseIteration:
                 )
 
     def _solve(self, operator: SparseOperator, working: _WorkingRows, rounds: int) -> _Step:
-        """The step of each row."""
+        """The step of each row.
+
+        In the letters of (3s): `v_usual` and `v` are what must not be negative, as if the usual set pressed and as the
+        row's own does; `t` what the row changes, at the candidates that are known to the operator (`t_known`) and
+        everywhere.
+        """
         base, a, lam, settings = operator.base, working.a, working.lam, self._settings
         usual = self._usual_step(operator, working)
         changed = working.active != base
-        first = operator.nonnegatives(a.T, lam.T, usual).T
+        v_usual = operator.nonnegatives(a.T, lam.T, usual).T
         # Multipliers are prices, slacks are not: each has a tolerance of its own.
-        largest_multiplier = np.abs(first[:, base]).max(axis=1, initial=0.0)[:, None]
+        largest_multiplier = np.abs(v_usual[:, base]).max(axis=1, initial=0.0)[:, None]
         tolerance = settings.sparse_rounding * np.where(base, 1.0 + largest_multiplier, 1.0)
         for _ in range(settings.sparse_looks):
             operator.include(np.flatnonzero(changed.any(axis=0)))
             known = operator.changes.candidates
             changed &= operator.changes.position >= 0
-            small, changed[:, known] = solve_changes(
-                operator.changes.matrix, first[:, known], changed[:, known], rounds, settings
+            t_known, changed[:, known] = solve_changes(
+                operator.changes.matrix, v_usual[:, known], changed[:, known], rounds, settings
             )
-            step = operator.with_changes(usual, small)
-            values = operator.nonnegatives(a.T, lam.T, step).T
+            step = operator.with_changes(usual, t_known)
+            v = operator.nonnegatives(a.T, lam.T, step).T
             # Sigma's own part. Entries of usual candidates get it too, and are not read: where one of them has
             # changed its amount is what counts, and where not the amount is zero.
-            values[:, known] += operator.changes.sigma[known] * small
-            missed = (values < -tolerance) & ~changed
+            v[:, known] += operator.changes.sigma[known] * t_known
+            missed = (v < -tolerance) & ~changed
             missed[:, known] = False
             if not missed.any():
                 break
@@ -150,12 +155,12 @@ class SparseIteration:
             # (below), they count as zero, and its next step begins with them.
             for kind in (base, ~base):
                 changed[:, kind] |= missed[:, kind] & _nearly_worst(
-                    np.where(missed[:, kind], values[:, kind], 0.0), settings
+                    np.where(missed[:, kind], v[:, kind], 0.0), settings
                 )
-        amounts = np.zeros_like(lam)
-        amounts[:, known] = small
-        multipliers = np.where(base, np.where(changed, 0.0, values), np.where(changed, amounts, 0.0))
-        slack = np.where(base, np.where(changed, amounts, 0.0), np.where(changed, 0.0, values))
+        t = np.zeros_like(lam)
+        t[:, known] = t_known
+        multipliers = np.where(base, np.where(changed, 0.0, v), np.where(changed, t, 0.0))
+        slack = np.where(base, np.where(changed, t, 0.0), np.where(changed, 0.0, v))
         least = settings.sparse_sound
         consistent = np.all((multipliers >= -least * (1.0 + largest_multiplier)) & (slack >= -least), axis=1)
         consistent &= ~missed.any(axis=1)  # seen in the last look, and not solved for

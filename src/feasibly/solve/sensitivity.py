@@ -33,9 +33,6 @@ from feasibly.solve.settings import SolverSettings
 
 Mask = NDArray[np.bool_]
 
-SLOWEST = 0.999
-"""A refinement that falls no faster than that has not converged: it keeps a division from zero."""
-
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
@@ -305,7 +302,9 @@ def _solve(
         change = factors.solve(right - system @ answer + regularisation[:, None] * answer)
         answer = answer + change
         before, last = last, np.abs(change).max(initial=0.0)
-        ahead = changes_ahead(last, before) / max(np.abs(answer).max(initial=0.0), 1e-300)
+        ahead = changes_ahead(last, before, settings.slowest_refinement) / max(
+            np.abs(answer).max(initial=0.0), 1e-300
+        )
         if not ahead > settings.refinement_enough:
             break
     if not ahead <= settings.refinement_failure:  # NaN is not
@@ -321,10 +320,10 @@ def no_further(step: Any, last: Any, settings: SolverSettings) -> Any:
     return (step <= settings.crossover_step) | (step > settings.crossover_shrink * last)
 
 
-def changes_ahead(last: Any, before: Any) -> Any:
+def changes_ahead(last: Any, before: Any, slowest: float) -> Any:
     """What all further solves would change, extrapolated from the last two: `before` may be unknown (infinite)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(before > 0.0, np.minimum(last / before, SLOWEST), 0.0)
+        ratio = np.where(before > 0.0, np.minimum(last / before, slowest), 0.0)
     return np.where(np.isfinite(before), last * ratio / (1.0 - ratio), np.inf)
 
 

@@ -103,6 +103,7 @@ _ELASTIC = replace(_SAFEGUARDED, refine_below=1e-2, short_step=1e-5, most_short_
         "crossover_sign",
         "crossover_step",
         "crossover_shrink",
+        "slowest_refinement",
     ),
     stored={
         "start_barriers": "centres",
@@ -358,6 +359,8 @@ class SolverSettings:
     """and where they would change more than that, it is not sound: many rows at once leave it to one at a time,"""
     refinement_failure: float = 1e-4
     """which finds no derivative where that is still so much: the system is singular."""
+    slowest_refinement: float = 0.999
+    """The slowest contraction of solves that is extrapolated."""
     condensed_largest_ratio: float = 1e8
     """The largest `z/s` in it, as in `safeguarded`."""
     condensed_regularisation: float = 1e-9

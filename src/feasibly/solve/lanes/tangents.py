@@ -264,7 +264,7 @@ class Tangents:
             change = np.abs(blocks["right 1"][self._linear.of_y, :count]).max(axis=0, initial=0.0)
             self._add()
             largest = np.abs(blocks["moved y"][:, :count]).max(axis=0, initial=0.0)
-            ahead = changes_ahead(change, before) / (largest + 1e-300)
+            ahead = changes_ahead(change, before, s.slowest_refinement) / (largest + 1e-300)
             if np.all(ahead <= s.refinement_enough):
                 break
         return np.asarray(ahead)
