@@ -25,14 +25,20 @@ from feasibly.answer.schedule import SHARED_ONLY
 from feasibly.arrays import padded
 from feasibly.bound.cone import Cone, Instance, Multipliers, lower_bound
 from feasibly.bound.lagrange import convex_bound, proves_infeasible
-from feasibly.bound.relaxation import leaving, loose_rows, relaxation, to_multipliers
+from feasibly.bound.relaxation import (
+    check_same,
+    known_grid,
+    leaving,
+    loose_rows,
+    relaxation,
+    to_multipliers,
+)
 from feasibly.data.dataset import Dataset
 from feasibly.data.label import label
 from feasibly.precision import double
 from feasibly.problem.core import Problem
 from feasibly.problem.errors import FeasiblyError
 from feasibly.problem.families import grid_of
-from feasibly.problem.grid import Grid
 from feasibly.problem.point import Point
 from feasibly.problem.sampling import sample
 
@@ -51,8 +57,6 @@ TRIAL = 8
 """Relaxations solved to see which pairs leave their cones."""
 ROUNDS = 6
 """Of finding more such pairs, at most: 179_goc goes on finding some after four."""
-KNOWN = ("pd", "qd", "branch", "generator", "c1", "c2", "rating")
-"""Inputs that the relaxation knows."""
 LOST = 1e-5
 """Share of the cost that a bound may be below the relaxation's optimum without its solver being asked: relaxations of
 PGLib's grids are 5e-4 to 0.2 below the cost."""
@@ -321,58 +325,6 @@ def _compiled(cone: Cone, inputs: Mapping[str, slice], *, free: bool = False) ->
             return np.asarray(at(wide, padded(x).T))[: len(x)]
 
     return run
-
-
-def known_grid(problem: Problem) -> Grid:
-    """The grid behind a problem, or a sentence about why nothing is proven for it."""
-    grid = grid_of(problem)
-    if grid is None:
-        raise FeasiblyError(f"{problem.name} is not a grid")
-    if grid.extras is not None:
-        raise FeasiblyError(
-            f"{problem.name} has DC lines, costs with corners or other parts that proofs do not know; leave out prove"
-        )
-    other = [name for name in problem.inputs if name not in KNOWN]
-    if other:
-        raise FeasiblyError(
-            f"{problem.name} has inputs that proofs do not know ({', '.join(other)}); leave out prove"
-        )
-    return grid
-
-
-def check_same(problem: Problem, relaxed: Problem, cone: Cone, loose: NDArray[np.int64]) -> None:
-    """Make sure that the relaxation is one of this very problem: on points that both know they must agree.
-
-    A problem may come to have more in it than the grid says (other costs, other elements); a bound for the grid alone
-    would then be wrong.
-    """
-    grid = cone.grid
-    g, n, rated = grid.n_generators, grid.n_buses, len(cone.rated)
-    low = np.concatenate([grid.pmin, grid.qmin, grid.vmin])
-    high = np.concatenate([grid.pmax, grid.qmax, grid.vmax])
-    rows = rated + len(cone.limited) + int(np.isfinite(grid.angmax).sum() + np.isfinite(grid.angmin).sum())
-    same = (problem.n_outputs, problem.n_equalities, problem.n_inequalities) == (2 * g + 2 * n, 2 * n, rows)
-    same = (
-        same
-        and np.array_equal(problem.bounds(problem.nominal[None])[0][0, : len(low)], low)
-        and np.array_equal(problem.bounds(problem.nominal[None])[1][0, : len(high)], high)
-    )
-    if same:
-        random = np.random.Generator(np.random.Philox(key=_SEED))
-        x = np.stack([problem.nominal, sample(problem, 1, seed=_SEED)[0]])
-        y = problem.start + 0.1 * random.standard_normal((2, problem.n_outputs))
-        va = y[:, 2 * g + n :]
-        turn = va[:, cone.pair_from] - va[:, cone.pair_to]
-        z = np.concatenate([y[:, : 2 * g + n], turn, np.zeros((len(y), len(loose)))], axis=1)
-        values = [
-            (p.objectives(x, at)[:, None], p.equalities(x, at), p.inequalities(x, at)[:, :rated])
-            for p, at in ((problem, y), (relaxed, z))
-        ]
-        same = all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in zip(*values, strict=True))
-    if not same:
-        raise FeasiblyError(
-            f"{problem.name} has more in it than the relaxation that proofs are made from knows; leave out prove"
-        )
 
 
 def prove(proxy: Proxy, answer: Answer) -> Answer:

@@ -18,7 +18,11 @@ from feasibly.bound.cone import Cone, Instance, Multipliers, coefficients
 from feasibly.precision import double
 from feasibly.problem.acopf import closing, with_zero
 from feasibly.problem.core import Problem
+from feasibly.problem.errors import FeasiblyError
+from feasibly.problem.families import grid_of
+from feasibly.problem.grid import Grid
 from feasibly.problem.point import Duals, Point
+from feasibly.problem.sampling import sample
 
 Array = NDArray[np.float64]
 
@@ -34,6 +38,11 @@ WIDEST = np.pi / 2 - 0.05
 
 FARTHEST, NEAR = 2.0, 0.05
 """Upper bound of how far inside a pair is, and where solvers start."""
+
+KNOWN = ("pd", "qd", "branch", "generator", "c1", "c2", "rating")
+"""Inputs that the relaxation knows."""
+_SEED = 1 << 41
+"""Of the points at which a relaxation is compared with its problem."""
 
 
 def relaxation(
@@ -299,6 +308,58 @@ def leaving(
         there = np.asarray(jnp.zeros((cone.n_pairs, len(y))).at[cone.end_pair].max(ends))[firm] > 0.0
     scale = float(np.max(np.abs(m.active), initial=0.0))
     return firm[(there & (along > -NEARLY * scale)).any(axis=1)]
+
+
+def known_grid(problem: Problem) -> Grid:
+    """The grid behind a problem, or a sentence about why nothing is proven for it."""
+    grid = grid_of(problem)
+    if grid is None:
+        raise FeasiblyError(f"{problem.name} is not a grid")
+    if grid.extras is not None:
+        raise FeasiblyError(
+            f"{problem.name} has DC lines, costs with corners or other parts that proofs do not know; leave out prove"
+        )
+    other = [name for name in problem.inputs if name not in KNOWN]
+    if other:
+        raise FeasiblyError(
+            f"{problem.name} has inputs that proofs do not know ({', '.join(other)}); leave out prove"
+        )
+    return grid
+
+
+def check_same(problem: Problem, relaxed: Problem, cone: Cone, loose: NDArray[np.int64]) -> None:
+    """Make sure that the relaxation is one of this very problem: on points that both know they must agree.
+
+    A problem may come to have more in it than the grid says (other costs, other elements); a bound for the grid alone
+    would then be wrong.
+    """
+    grid = cone.grid
+    g, n, rated = grid.n_generators, grid.n_buses, len(cone.rated)
+    low = np.concatenate([grid.pmin, grid.qmin, grid.vmin])
+    high = np.concatenate([grid.pmax, grid.qmax, grid.vmax])
+    rows = rated + len(cone.limited) + int(np.isfinite(grid.angmax).sum() + np.isfinite(grid.angmin).sum())
+    same = (problem.n_outputs, problem.n_equalities, problem.n_inequalities) == (2 * g + 2 * n, 2 * n, rows)
+    same = (
+        same
+        and np.array_equal(problem.bounds(problem.nominal[None])[0][0, : len(low)], low)
+        and np.array_equal(problem.bounds(problem.nominal[None])[1][0, : len(high)], high)
+    )
+    if same:
+        random = np.random.Generator(np.random.Philox(key=_SEED))
+        x = np.stack([problem.nominal, sample(problem, 1, seed=_SEED)[0]])
+        y = problem.start + 0.1 * random.standard_normal((2, problem.n_outputs))
+        va = y[:, 2 * g + n :]
+        turn = va[:, cone.pair_from] - va[:, cone.pair_to]
+        z = np.concatenate([y[:, : 2 * g + n], turn, np.zeros((len(y), len(loose)))], axis=1)
+        values = [
+            (p.objectives(x, at)[:, None], p.equalities(x, at), p.inequalities(x, at)[:, :rated])
+            for p, at in ((problem, y), (relaxed, z))
+        ]
+        same = all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in zip(*values, strict=True))
+    if not same:
+        raise FeasiblyError(
+            f"{problem.name} has more in it than the relaxation that proofs are made from knows; leave out prove"
+        )
 
 
 def _middle(low: Array, high: Array) -> Array:
