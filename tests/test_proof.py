@@ -23,6 +23,7 @@ from feasibly.problem.errors import ProofWarning
 from feasibly.problem.families import grid_of
 from feasibly.problem.point import Duals, Point
 from feasibly.proof import Prover
+from feasibly.solve.model import build_model
 from feasibly.solve.nlp import Solver
 from tests.conic import relax
 from tests.grids import GRID3
@@ -95,6 +96,19 @@ def test_limits_that_nobody_came_near_are_found_by_trials():
     assert kept[0] < kept[1]
     assert np.isfinite(bounds[1]).all()
     np.testing.assert_allclose(*bounds, rtol=1e-4)
+
+
+def test_a_relaxation_with_loose_pairs_starts_from_the_one_without(monkeypatch):
+    monkeypatch.setattr(proof, "MANY", 1)
+    proxy, _ = trained("grid6")
+    _, firm = Prover.problem(proxy, [])
+    assert firm.first_guess is None
+    loose = np.arange(3)
+    _, relaxed = Prover.problem(proxy, loose)
+    model, easy = build_model(relaxed), Solver.build(firm).nominal
+    np.testing.assert_allclose(model.start[: firm.n_outputs], easy.y, atol=1e-8)
+    assert not np.allclose(relaxed.start[: firm.n_outputs], easy.y, atol=1e-2)
+    assert Solver.build(relaxed).nominal.outcome.ok
 
 
 def test_proofs_for_several_threads_are_those_for_one():

@@ -8,6 +8,7 @@ finds multipliers, and `cone` turns any multipliers into a bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -51,6 +52,7 @@ def relaxation(
     loose: NDArray[np.int64] | None = None,
     *,
     problem: Problem,
+    first_guess: Callable[[], Array | None] | None = None,
 ) -> Problem:
     """AC-OPF with free angle differences: `x` as in `problem`, `y = [pg, qg, vm, angle, inside]`.
 
@@ -179,6 +181,7 @@ def relaxation(
         inputs=dict(inputs),
         widest=(with_zero(np.minimum, lower, 2 * g), with_zero(np.maximum, upper, 2 * g)) if out else None,
         name=f"{grid.name}, relaxed",
+        first_guess=first_guess,
     )
 
 

@@ -55,6 +55,8 @@ class Problem:
         some_inequalities: from positions, in rising order, to the function of those rows of `inequality` alone, for
             problems where that costs less than all of them; users may leave it out.
         drawing: how a built-in family draws inputs that are no plain range; users leave it out.
+        first_guess: for problems whose `start` is far from any answer, how solvers may get a better one; users may
+            leave it out.
 
     Attributes:
         lower, upper: the widest bounds; `bounds(x)` has those of each row.
@@ -101,6 +103,7 @@ class Problem:
         spec: Mapping[str, Any] | None = None,
         some_inequalities: Callable[[NDArray[np.int64]], Function] | None = None,
         drawing: Drawing | None = None,
+        first_guess: Callable[[], Array | None] | None = None,
     ) -> None:
         from feasibly.problem._check import check_data, check_functions
         from feasibly.problem._own import own_constants
@@ -115,6 +118,7 @@ class Problem:
         self.sampler = sampler
         self.spec = spec
         self.drawing = drawing
+        self.first_guess = first_guess
         self._some_inequalities = some_inequalities
         faults, usual, functions = bounds_given(lower, upper, nominal, box, keep)
         if faults:

@@ -274,12 +274,13 @@ def build_model(problem: Problem, settings: SolverSettings = DEFAULT) -> NlpMode
         ends = [translate_function(bound, made.x) for bound in problem.limits.functions]
         bounds = casadi.Function("bounds", [made.x], ends)
     rows = casadi.vertcat(made.equality, made.inequality)
+    guess = None if problem.first_guess is None else problem.first_guess()
     model = complete(
         casadi.Function("values", [made.y, made.copies, made.x], [made.objective, rows]),
         places=made.places,
         lower=problem.limits.usual[0],
         upper=problem.limits.usual[1],
-        start=problem.start,
+        start=problem.start if guess is None else np.clip(guess, *problem.limits.usual),
         nominal=problem.nominal,
         n_equalities=problem.n_equalities,
         n_inequalities=problem.n_inequalities,
