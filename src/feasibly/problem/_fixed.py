@@ -80,7 +80,8 @@ def own_multipliers(
 
 _KEPT = (
     "name", "objective", "equality", "inequality", "violation", "sampler", "spec", "drawing", "spread", "nominal",
-    "start", "input_names", "output_names", "blocks", "inputs", "_box", "_inputs_named", "_some_inequalities",
+    "start", "first_guess", "input_names", "output_names", "blocks", "inputs", "_box", "_inputs_named",
+    "_some_inequalities",
 )  # fmt: skip
 
 
